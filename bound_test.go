@@ -92,7 +92,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 	}
 }
 
-// ratOf returns the exact value of a decimal, such as a Cost or an Amount.
+// ratOf returns the exact value of the text of a Cost or an Amount. The text of an Amount may be rounded up.
 func ratOf(decimal fmt.Stringer) *big.Rat {
 	r, _ := new(big.Rat).SetString(decimal.String())
 	return r

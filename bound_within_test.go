@@ -43,11 +43,11 @@ func TestWithin(t *testing.T) {
 		{"sliding-log 9000000/1us", "0.001", "00:00:00", "23:00:00", math.MaxInt64},
 	} {
 		at := func(s string) time.Time {
-			u, err := time.Parse("2006-01-02 15:04:05", "2026-03-01 "+s)
+			instant, err := time.Parse("2006-01-02 15:04:05", "2026-03-01 "+s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return u
+			return instant
 		}
 		got, err := headgate.MustParse(tt.notation).Within(at(tt.first), at(tt.last), headgate.MustCost(tt.cost))
 		if err != nil || got != tt.want {

@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// lookupCountingStore is a store that counts the calls that look up single keys. While silent is set, such a call does
-// not return before its context ends.
+// lookupCountingStore is a store that counts the calls of Items, by which a catalog looks up keys. While silent is set,
+// such a call does not return before its context ends.
 type lookupCountingStore struct {
 	store.Store
 	store.Catalog
@@ -35,16 +35,16 @@ func newLookupCountingStore() lookupCountingStore {
 	return lookupCountingStore{m, c, i, new(atomic.Bool), new(atomic.Int64)}
 }
 
-func (k lookupCountingStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	k.lookups.Add(1)
-	if k.silent.Load() {
+func (s lookupCountingStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	s.lookups.Add(1)
+	if s.silent.Load() {
 		<-ctx.Done()
 		return 0, nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
-	return k.Catalog.Items(ctx, list)
+	return s.Catalog.Items(ctx, list)
 }
 
-// openCatalog opens the catalog of a store, and sets a limit and an override of it for each name and its notation.
+// openCatalog reads the catalog of a store, and sets in it the limit of each name with an override for one key.
 func openCatalog(t *testing.T, s store.Store, notations map[string]string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -124,10 +124,10 @@ func TestTimeoutIncludesTheLookup(t *testing.T) {
 						t.Errorf("%s, %s silent, timeout %s, context %s: %v after %s, want that nothing was done after %s",
 							name, silent, tt.timeout, tt.ctxTimeout, err, took, tt.want)
 					}
-					names := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
-					if names != tt.namesSetting {
-						t.Errorf("%s, %s silent: %v; the error names the setting: %v, want %v", name, silent, err, names,
-							tt.namesSetting)
+					namesSetting := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
+					if namesSetting != tt.namesSetting {
+						t.Errorf("%s, %s silent: %v; the error names the setting: %v, want %v", name, silent, err,
+							namesSetting, tt.namesSetting)
 					}
 				}
 			})
@@ -209,7 +209,7 @@ func TestTimeoutCoversAllAttempts(t *testing.T) {
 		for name, call := range nonWaitingCallsFor(l, charge, charge, job) {
 			switch name {
 			case "List", "Renew", "Release", "Once.Settle", "Once.Cancel":
-				continue // these calls are not retried
+				continue // these calls are not retried with another limit
 			}
 			begin := time.Now()
 			if err := call(t.Context()); err == nil || time.Since(begin) != headgate.DefaultTimeout {
@@ -259,7 +259,7 @@ func TestBatchLooksUpNamesTogether(t *testing.T) {
 		}
 		for i, a := range answers {
 			if tt.unknown[i] != errors.Is(a.Err, headgate.ErrUnknownLimit) || tt.unknown[i] != (a.Err != nil) {
-				t.Errorf("%s: request %d: got %+v, want an error %v", tt.name, i, a, tt.unknown[i])
+				t.Errorf("%s: request %d: got %+v, want an error: %v", tt.name, i, a, tt.unknown[i])
 			}
 			if a.Err == nil && i != 5 && (len(a.Decision.Each) != 2 || a.Decision.Each[1].Capacity != 200) {
 				t.Errorf("%s: request %d: got %+v, want a capacity of 200 for org", tt.name, i, a.Decision)
@@ -312,21 +312,21 @@ func TestEachChargeIsDecidedByTheLimitOfItsCellsTime(t *testing.T) {
 				}
 				clock.Store(change - 100_000)
 			}
-			check := func(verb string, list []headgate.ChargeDecision, err error) {
+			checkCapacities := func(verb string, list []headgate.ChargeDecision, err error) {
 				t.Helper()
 				if err != nil || len(list) != 2 || list[0].Capacity != 100 || list[1].Capacity != 200 {
 					t.Errorf("%s, guess %s, %s: %+v, %v; want capacities of 100 and 200", name, guess, verb, list, err)
 				}
 			}
 			d, err := l.Take(t.Context(), oldCharge, newCharge)
-			check("take", d.Each, err)
+			checkCapacities("take", d.Each, err)
 			d, err = l.Once(guess, time.Hour).Take(t.Context(), oldCharge, newCharge)
-			check("once", d.Each, err)
+			checkCapacities("once", d.Each, err)
 			answers, err := l.Batch(t.Context(), []headgate.Request{{Charges: []headgate.Charge{oldCharge, newCharge}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			check("batch", answers[0].Decision.Each, answers[0].Err)
+			checkCapacities("batch", answers[0].Decision.Each, answers[0].Err)
 		}
 	}
 }

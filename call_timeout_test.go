@@ -40,14 +40,14 @@ func (s silentStore) Cells(ctx context.Context, _ store.Query) ([]store.Cell, in
 	return nil, 0, s.Apply(ctx, nil, nil)
 }
 
-// nonWaitingCalls returns, by its name, each call of a Limiter that does not wait for room.
+// nonWaitingCalls returns calls of a Limiter that do not wait for room, by their names.
 func nonWaitingCalls(l *headgate.Limiter) map[string]func(context.Context) error {
 	return nonWaitingCallsFor(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
 		charges("k", "1 of concurrency 10 ttl 30s")[0])
 }
 
-// nonWaitingCallsFor returns, by its name, each call that does not wait for room. Acquire and its kin get job, a charge
-// of a concurrency limit; the other calls get charge, and Take gets other besides.
+// nonWaitingCallsFor returns calls that do not wait for room, by their names. Acquire and its kin get job, a charge of
+// a concurrency limit; the other calls get charge, and Take gets other besides.
 func nonWaitingCallsFor(l *headgate.Limiter, charge, other, job headgate.Charge) map[string]func(
 	context.Context) error {
 	token := headgate.LeaseToken{Limit: job.Limit, Key: "k", Number: 1}
@@ -119,10 +119,10 @@ func TestConfigTimeoutBoundsCallsThatDoNotWait(t *testing.T) {
 						t.Errorf("%s, timeout %s, context %s: %v after %s, want the deadline after %s", name,
 							tt.timeout, tt.ctxTimeout, err, took, tt.want)
 					}
-					names := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
-					if names != tt.namesSetting {
+					namesSetting := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
+					if namesSetting != tt.namesSetting {
 						t.Errorf("%s, timeout %s, context %s: %v; the error names the setting: %v, want %v", name,
-							tt.timeout, tt.ctxTimeout, err, names, tt.namesSetting)
+							tt.timeout, tt.ctxTimeout, err, namesSetting, tt.namesSetting)
 					}
 					wantClass := class
 					if class == nil && tt.namesSetting { // the Limiter gives the error a class
@@ -219,7 +219,7 @@ func TestTimeoutBoundsTheWaitForALockedRow(t *testing.T) {
 	}
 }
 
-// TestALimiterWithoutAStoreSaysSo checks that all calls of a Limiter that has no store return ErrInvalid.
+// TestALimiterWithoutAStoreSaysSo checks that calls of a Limiter without a store return an ErrInvalid that says so.
 func TestALimiterWithoutAStoreSaysSo(t *testing.T) {
 	for constructor, l := range map[string]*headgate.Limiter{
 		"New(nil, nil)":    headgate.New(nil, nil),

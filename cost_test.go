@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-func TestParseCost(t *testing.T) {
+func TestParseCostAndParseCostUp(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{ // want "": an error
 		"3": "3", "0.5": "0.5", "30.750": "30.75", "1e1": "10", "4.2e1": "42",
@@ -61,7 +61,7 @@ func TestNanos(t *testing.T) {
 	}
 }
 
-// TestParseCostUpErrors checks that each error says what is wrong: the exponent, the length or the syntax.
+// TestParseCostUpErrors checks that each error says what is wrong: the exponent, the length, the size or the syntax.
 func TestParseCostUpErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -76,7 +76,7 @@ func TestParseCostUpErrors(t *testing.T) {
 }
 
 // TestFineCostsAreRoundedOnce charges, settles, debits and refunds random decimals under limits that count in coarser
-// steps. The usage must be the sum of the costs, each rounded by itself: up, or down if it is a refund.
+// steps. The usage must be the sum of the last three costs, each rounded by itself: up, or down if it is a refund.
 func TestFineCostsAreRoundedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFineCostsAreRoundedOnce(t *testing.T) {
 		s := memory.New(nil)
 		defer s.Close()
 		l := headgate.New(s, nil)
-		randomCost := func() headgate.Cost {
+		randomCost := func() headgate.Cost { // of two to eight decimal places
 			return headgate.MustCost(fmt.Sprintf("%d.%0*d1", rng.IntN(3), rng.IntN(8), rng.IntN(10)))
 		}
 		for round, amount := range []string{"1000", "9007199254740", "90071992547409", "7.25"} {

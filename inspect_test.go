@@ -71,18 +71,18 @@ func TestListEqualsInspect(t *testing.T) {
 	}
 }
 
-// chargeAtRandom makes one random charge of a limit: a lease, a reservation that may be settled, or a take.
+// chargeAtRandom makes one random charge of a limit: a detached lease, a settled reservation, or a take.
 func chargeAtRandom(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Limit) {
 	t.Helper()
 	ctx, charge := context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1 + rng.Int64N(3))}
 	var err error
-	switch n := rng.IntN(4); {
+	switch choice := rng.IntN(4); {
 	case limit.Concurrency():
 		var lease *headgate.Lease
 		if lease, err = l.Acquire(ctx, charge); err == nil {
 			lease.Detach()
 		}
-	case n == 0:
+	case choice == 0:
 		var r *headgate.Reservation
 		if r, err = l.Reserve(ctx, time.Minute, charge); err == nil && r.Decision.Allowed {
 			_, err = r.Settle(ctx, headgate.Units(rng.Int64N(6)))
@@ -95,7 +95,7 @@ func chargeAtRandom(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit hea
 	}
 }
 
-// listByLimit returns what List returns for these limits, by the names of the limits.
+// listByLimit returns what List returns if it gets these limits, by the names of the limits.
 func listByLimit(t *testing.T, l *headgate.Limiter, limits ...headgate.Limit) map[string]headgate.Status {
 	t.Helper()
 	cells, err := l.List(t.Context(), store.Query{}, limits...)

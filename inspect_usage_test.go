@@ -67,7 +67,7 @@ func TestUsageEqualsInspectAndCheck(t *testing.T) {
 	}
 }
 
-// fixedNames is a Names that finds the same limit for every name and key.
+// fixedNames is a Names that finds the same limit for every name and key, and puts it into every charge.
 type fixedNames struct{ limit headgate.Limit }
 
 func (n fixedNames) Find(context.Context, string, string) (headgate.Limit, error) {

@@ -42,24 +42,24 @@ func TestLeaseRenewsItselfUntilReleaseOrReset(t *testing.T) {
 			}
 			return lease
 		}
-		a, b := acquire(true), acquire(true)
+		first, second := acquire(true), acquire(true)
 		refused := acquire(false)
-		time.Sleep(10 * time.Minute) // a and b renew themselves meanwhile
+		time.Sleep(10 * time.Minute) // both leases renew themselves meanwhile
 		acquire(false)
-		if err := a.Release(ctx); err != nil || !errors.Is(a.Err(), headgate.ErrReleased) {
-			t.Errorf("release: %v, then Err: %v, want nil and ErrReleased", err, a.Err())
+		if err := first.Release(ctx); err != nil || !errors.Is(first.Err(), headgate.ErrReleased) {
+			t.Errorf("release: %v, then Err: %v, want nil and ErrReleased", err, first.Err())
 		}
-		if err := a.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
+		if err := first.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
 			t.Errorf("second release: %v, want ErrReleased", err)
 		}
 		if err := refused.Release(ctx); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("release of a refused lease: %v, want ErrInvalid", err)
 		}
-		c := acquire(true)
+		third := acquire(true)
 		if _, err := l.Reset(ctx, request[0].Limit, "k"); err != nil {
 			t.Fatal(err)
 		}
-		for _, lease := range []*headgate.Lease{b, c} {
+		for _, lease := range []*headgate.Lease{second, third} {
 			<-lease.Lost()
 			if err := lease.Release(ctx); !errors.Is(err, headgate.ErrLeaseLost) ||
 				!errors.Is(lease.Err(), headgate.ErrLeaseLost) {
@@ -84,7 +84,7 @@ func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 		s.cut.Store(false)
 		time.Sleep(time.Hour)
 		if lease.Err() != nil {
-			t.Errorf("the store was away for less than the time to live: %v", lease.Err())
+			t.Errorf("the store was away for less than the time to live: %v, want a lease that is held", lease.Err())
 		}
 		s.cut.Store(true)
 		begin := time.Now()
@@ -134,8 +134,8 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	}
 }
 
-// TestDetachedLeaseOfAnotherLimiter checks that a second Limiter can renew and release a lease that the first detached.
-func TestDetachedLeaseOfAnotherLimiter(t *testing.T) {
+// TestAnotherLimiterRenewsAndReleasesALease checks that a second Limiter can do so after the first has detached it.
+func TestAnotherLimiterRenewsAndReleasesALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
@@ -263,7 +263,7 @@ func TestLeaseSurvivesALostRenewal(t *testing.T) {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("ttl %s: release: %v, want nil", ttl, err)
 			}
-			time.Sleep(time.Second) // for a renewal that began at the same time
+			time.Sleep(time.Second) // lets a renewal end that began with the release
 		})
 	}
 }

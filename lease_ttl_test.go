@@ -49,7 +49,7 @@ func TestLeaseKeepsItsTTLAfterAChangeOfTheLimit(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // for a renewal that began at the same time
+			time.Sleep(time.Second) // lets a renewal end that began with the release
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestEveryVerbFindsLimitsByName calls each verb with limits that are only names. It must succeed if the Limiter's
-// catalog has them, and return ErrUnknownLimit if the catalog lacks them or the Limiter has no catalog.
-func TestEveryVerbFindsLimitsByName(t *testing.T) {
+// TestVerbsFindLimitsByName calls verbs with limits that are only names. They must succeed if the Limiter's catalog has
+// the limits, and return ErrUnknownLimit if the catalog lacks them or the Limiter has no catalog.
+func TestVerbsFindLimitsByName(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	cat, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -142,6 +142,7 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 			if err := call(ctx, headgate.New(s, nil), api, jobs); !errors.Is(err, headgate.ErrUnknownLimit) {
 				t.Errorf("without a catalog: %v, want ErrUnknownLimit", err)
 			}
+			// Renew ignores the charges: its token names a limit that the catalog has.
 			unknown := headgate.Charge{Limit: headgate.MustNamed("gone"), Key: "k"}
 			if err := call(ctx, limiter, unknown, unknown); name != "Renew" && !errors.Is(err, headgate.ErrUnknownLimit) {
 				t.Errorf("a name that the catalog does not have: %v, want ErrUnknownLimit", err)
@@ -160,7 +161,7 @@ func TestANameMeansTheCurrentLimit(t *testing.T) {
 	l := headgate.New(s, &headgate.Config{Names: cat})
 	for _, tt := range []struct {
 		notation string
-		want     int64 // remaining, after as many charges as rows
+		want     int64 // remaining after the charges of this row and all before
 	}{{"token-bucket 10/h", 9}, {"token-bucket 20/h", 18}, {"token-bucket 5/h", 2}} {
 		limit, err := headgate.ParseNamed("api", tt.notation)
 		if err != nil {

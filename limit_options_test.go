@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-func TestNotationOfAway(t *testing.T) {
+func TestNotationOfAwayAndDeadline(t *testing.T) {
 	for _, tt := range []struct{ notation, want, wantField string }{
 		{"token-bucket 5/s away share", "token-bucket 5/s burst 5 away share", ""},
 		{"token-bucket 5/s away deny", "token-bucket 5/s burst 5", ""},
@@ -36,9 +36,9 @@ func TestNotationOfAway(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", tt.notation, l, err, tt.want)
 			continue
 		}
-		again, err := headgate.Parse(l.String())
-		if err != nil || again.Params() != l.Params() {
-			t.Errorf("%s is parsed again as %v, %v, want the same limit", l, again, err)
+		reparsed, err := headgate.Parse(l.String())
+		if err != nil || reparsed.Params() != l.Params() {
+			t.Errorf("%s is parsed again as %v, %v, want the same limit", l, reparsed, err)
 		}
 	}
 }

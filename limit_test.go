@@ -105,9 +105,9 @@ func TestUnmarshalTextOfLimitsAndCosts(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		text string
-		want headgate.Cost
-		ok   bool // if false, the cost stays as it was
+		text  string
+		want  headgate.Cost
+		valid bool // if false, the cost stays as it was
 	}{
 		{"", headgate.Cost{}, true},
 		{"0", headgate.Units(0), true},
@@ -117,9 +117,9 @@ func TestUnmarshalTextOfLimitsAndCosts(t *testing.T) {
 		{"1e", headgate.Units(7), false},
 	} {
 		c := headgate.Units(7)
-		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.ok || !tt.ok &&
+		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.valid || !tt.valid &&
 			!errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%q: got %v, %v; want %v, an error %v", tt.text, c, err, tt.want, !tt.ok)
+			t.Errorf("%q: got %v, %v; want %v, an error: %v", tt.text, c, err, tt.want, !tt.valid)
 		}
 	}
 	if text, err := headgate.Units(-1).MarshalText(); !errors.Is(err, headgate.ErrInvalid) {

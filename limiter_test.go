@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // clock is a clock that only tests advance.
 type clock struct{ now int64 } // microseconds
 
-// newClock returns a clock that shows a time in RFC 3339.
+// newClock returns a clock that shows the time at, which is in RFC 3339.
 func newClock(at string) *clock {
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {
@@ -32,6 +32,7 @@ func newClock(at string) *clock {
 func (c *clock) read() int64             { return c.now }
 func (c *clock) advance(d time.Duration) { c.now += d.Microseconds() }
 
+// newLimiter returns a limiter over a store in memory that has this clock. The limiter itself has the machine's.
 func newLimiter(c *clock) *headgate.Limiter {
 	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil)
 }
@@ -300,6 +301,7 @@ func TestBatchDecidesEachRequestByItself(t *testing.T) {
 	}
 }
 
+// allow takes one unit, and returns the decision.
 func allow(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string) headgate.Decision {
 	t.Helper()
 	d, err := l.Allow(context.Background(), limit, key)
@@ -340,7 +342,7 @@ func (s jumpingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcom
 	err := s.Store.Apply(ctx, ops, outs)
 	for i := range ops {
 		if ops[i].Cell.Limit == "jumps" {
-			outs[i] = law.Outcome{Stale: true, Clock: ops[i].Window[2] + 86_400_000_000}
+			outs[i] = law.Outcome{Stale: true, Clock: ops[i].Window[2] + 86_400_000_000} // a day past the window
 		}
 	}
 	return err

@@ -68,13 +68,13 @@ func TestCanonicalNotationRoundTrips(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		again, err := headgate.Parse(l.String())
+		reparsed, err := headgate.Parse(l.String())
 		if err != nil {
 			t.Errorf("%q prints as %q, which does not parse: %v", line, l, err)
 			continue
 		}
-		if again.String() != l.String() || again.Params() != l.Params() {
-			t.Errorf("%q prints as %q, which parses as %q", line, l, again)
+		if reparsed.String() != l.String() || reparsed.Params() != l.Params() {
+			t.Errorf("%q prints as %q, which parses as %q", line, l, reparsed)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func FuzzParse(f *testing.F) {
 		if err := p.Valid(); err != nil {
 			t.Fatalf("%q compiles to parameters that are not valid: %v", notation, err)
 		}
-		if again, err := headgate.Parse(l.String()); err != nil || again.Params() != p {
+		if reparsed, err := headgate.Parse(l.String()); err != nil || reparsed.Params() != p {
 			t.Fatalf("%q prints as %q, which does not parse to the same limit: %v", notation, l, err)
 		}
 	})

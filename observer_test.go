@@ -48,7 +48,7 @@ func (o *recordingObserver) Swept(s store.Sweep) {
 	o.sweeps = append(o.sweeps, s)
 }
 
-// TestAnObserverReceivesEveryDecision checks that each verb reports each decision and error once.
+// TestAnObserverReceivesEveryDecision checks that calls report each decision and each error once, by their verbs.
 func TestAnObserverReceivesEveryDecision(t *testing.T) {
 	observer := new(recordingObserver)
 	l := headgate.New(memory.New(nil), &headgate.Config{Observer: observer})
@@ -126,7 +126,7 @@ func TestAnObserverReceivesTheCharges(t *testing.T) {
 	}
 }
 
-// TestAnObserverReceivesBatchesAndSweeps checks that package front reports batches of 50 callers, and sweeps.
+// TestAnObserverReceivesBatchesAndSweeps checks that package front reports the batches of 50 callers, and sweeps.
 func TestAnObserverReceivesBatchesAndSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observer := new(recordingObserver)

@@ -22,7 +22,7 @@ func apiLimit(t *testing.T, notation string) headgate.Limit {
 	return parseNamed(t, "api", notation)
 }
 
-// takeUntilRefused takes units one by one until one is refused, and returns how many passed.
+// takeUntilRefused takes units of the key k one by one until one is refused, and returns how many passed.
 func takeUntilRefused(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (n int) {
 	t.Helper()
 	for ; n < 1000; n++ {
@@ -37,9 +37,9 @@ func takeUntilRefused(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (
 	return n
 }
 
-// TestSettleAfterTheRateWasChanged changes the rate of a limit, and so its unit, between a charge and its settlement.
-// The settlement must convert credits of the old unit: a charge settled at its own cost is corrected by 0.
-func TestSettleAfterTheRateWasChanged(t *testing.T) {
+// TestTheRateChangesBetweenTakeAndSettle changes the rate of a limit, and so its unit, after a charge. A settlement at
+// the cost of the charge must give back nothing, and a retry of the take must be admitted.
+func TestTheRateChangesBetweenTakeAndSettle(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New(nil) },
 		"sqlite": func(t *testing.T) store.Store {
@@ -177,11 +177,11 @@ func TestReserveAgainAfterAnInterruptedSleep(t *testing.T) {
 				t.Fatal("Sleep returned nil, want the context's error")
 			}
 			cancel()
-			again, err := l.Once(id, 0).Reserve(ctx, time.Minute, request...)
-			if err != nil || !again.Decision.Allowed {
+			retry, err := l.Once(id, 0).Reserve(ctx, time.Minute, request...)
+			if err != nil || !retry.Decision.Allowed {
 				continue
 			}
-			countByStart[again.StartAt]++
+			countByStart[retry.StartAt]++
 		}
 		for at, n := range countByStart {
 			if n > 1 {
@@ -268,8 +268,8 @@ func TestReservedIDLivesUntilItsStart(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		time.Sleep(2 * time.Hour) // the start is in 22 h: 1/1d, less 2 h
-		if again, err := l.Once("x", 0).Reserve(ctx, 72*time.Hour, request...); err != nil || !again.Decision.Replayed {
-			t.Errorf("reserved again before the start: %+v, %v; want a replay", again.Decision, err)
+		if retry, err := l.Once("x", 0).Reserve(ctx, 72*time.Hour, request...); err != nil || !retry.Decision.Replayed {
+			t.Errorf("reserved again before the start: %+v, %v; want a replay", retry.Decision, err)
 		}
 		if returned, err := r.Cancel(ctx); err != nil {
 			t.Errorf("cancelled 22 h before the start: returned %v, %v", returned, err)
@@ -330,9 +330,9 @@ func TestAReplayedReservationKeepsItsStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		again, err := l.Once("x", 0).Reserve(ctx, time.Minute, request...)
-		if err != nil || !again.StartAt.Equal(first.StartAt) {
-			t.Errorf("reserved again: start at %v, %v; want %v", again.StartAt, err, first.StartAt)
+		retry, err := l.Once("x", 0).Reserve(ctx, time.Minute, request...)
+		if err != nil || !retry.StartAt.Equal(first.StartAt) {
+			t.Errorf("reserved again: start at %v, %v; want %v", retry.StartAt, err, first.StartAt)
 		}
 	})
 }
@@ -359,7 +359,7 @@ func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	}
 }
 
-// TestSettleWithAZeroCostMeansOne checks that the zero Cost, 1 in a charge, is not 0 in a settlement.
+// TestSettleWithAZeroCostMeansOne checks that the zero Cost means 1 in Once.Settle too, as in a charge.
 func TestSettleWithAZeroCostMeansOne(t *testing.T) {
 	ctx := context.Background()
 	l, _ := newExampleLimiter()

@@ -114,9 +114,9 @@ func TestReserveOnce(t *testing.T) {
 		reserve("first")
 		second := reserve("second")
 		time.Sleep(500 * time.Millisecond)
-		again := reserve("second")
-		if !again.Decision.Replayed || !again.StartAt.Equal(second.StartAt) || again.Delay() != 1500*time.Millisecond {
-			t.Errorf("reserved again: starts at %v after %v, want %v", again.StartAt, again.Delay(), second.StartAt)
+		retry := reserve("second")
+		if !retry.Decision.Replayed || !retry.StartAt.Equal(second.StartAt) || retry.Delay() != 1500*time.Millisecond {
+			t.Errorf("reserved again: starts at %v after %v, want %v", retry.StartAt, retry.Delay(), second.StartAt)
 		}
 		// Another process settles. It knows nothing but the id and the charges.
 		once := l.Once("second", 0)
@@ -132,7 +132,7 @@ func TestReserveOnce(t *testing.T) {
 		if returned, err := once.Cancel(ctx, request[1]); err != nil || returned[0].String() != "2" {
 			t.Errorf("cancel of the other charge: returned %v, %v; want 2", returned, err)
 		}
-		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(
+		if _, err := retry.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(
 			err, headgate.ErrSettled) {
 			t.Errorf("settle by the reservation: %v, want ErrSettled", err)
 		}
@@ -181,8 +181,8 @@ func TestSettleErrors(t *testing.T) {
 	})
 }
 
-// TestReservationsOfSeveralLimits checks that all charges of a reservation start together, when the last of them can.
-func TestReservationsOfSeveralLimits(t *testing.T) {
+// TestReservationsOfSeveralLimitsStartTogether checks that a reservation starts when the last of its charges can.
+func TestReservationsOfSeveralLimitsStartTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestSettleInAnotherOrder settles ten charges of 10 at 1 each. Windows give back all unused cost in any order, and
+// TestSettleInEitherOrder settles ten charges of 10 at 1 each. Windows and logs give back all unused cost in any order,
 // buckets only if charges are settled in the order in which they were made. docs/algorithms.md has the figures.
-func TestSettleInAnotherOrder(t *testing.T) {
+func TestSettleInEitherOrder(t *testing.T) {
 	t.Parallel()
 	const requestCount = 10
 	// The usage in the end, if the first or the last charge is settled first. 10 is the sum of the actual costs.

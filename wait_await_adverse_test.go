@@ -38,21 +38,21 @@ func TestLeaseCountsFromTheRequest(t *testing.T) {
 		s := &slowAnswerStore{Store: m}
 		request := charges("k", "1 of concurrency 1 ttl 30s")
 		s.delay.Store(int64(29 * time.Second))
-		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
-		if err != nil || !a.Decision.Allowed {
-			t.Fatal(a, err)
+		first, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
+		if err != nil || !first.Decision.Allowed {
+			t.Fatal(first, err)
 		}
 		s.delay.Store(0)
 		time.Sleep(2 * time.Second)
-		b, err := headgate.New(m, nil).Acquire(ctx, request...)
+		second, err := headgate.New(m, nil).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b.Decision.Allowed && a.Err() == nil {
+		if second.Decision.Allowed && first.Err() == nil {
 			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
 		}
 		time.Sleep(time.Minute)
-		_, _ = a.Release(ctx), b.Release(ctx)
+		_, _ = first.Release(ctx), second.Release(ctx)
 	})
 }
 
@@ -112,27 +112,27 @@ func TestALostLeaseIsReportedWhileARenewalHangs(t *testing.T) {
 		m := memory.New(nil)
 		s := &hangingStore{Store: m, resume: make(chan struct{})}
 		request := charges("k", "1 of concurrency 1 ttl 30s")
-		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
+		first, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.hang.Store(true)
 		time.Sleep(45 * time.Second)
-		b, err := headgate.New(m, nil).Acquire(ctx, request...)
+		second, err := headgate.New(m, nil).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b.Decision.Allowed && a.Err() == nil {
+		if second.Decision.Allowed && first.Err() == nil {
 			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
 		}
 		close(s.resume)
 		time.Sleep(time.Minute)
-		_, _ = a.Release(ctx), b.Release(ctx)
+		_, _ = first.Release(ctx), second.Release(ctx)
 	})
 }
 
-// TestQueuedWaitFailsAtOnce checks that Wait and Await behind another waiter return at once if the start comes after
-// the deadline, or if the cost can never be held.
+// TestQueuedWaitFailsAtOnce checks that behind another waiter Wait returns at once if the start comes after the
+// deadline, and Await if the cost can never be held. An Await whose context ends returns a DeniedError.
 func TestQueuedWaitFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
@@ -157,19 +157,19 @@ func TestQueuedWaitFailsAtOnce(t *testing.T) {
 			t.Errorf("a start after the deadline: %v after %v; want ErrDeadline at once", err, time.Since(begin))
 		}
 		begin = time.Now()
-		minuteCtx, cancel2 := context.WithTimeout(ctx, time.Minute)
-		defer cancel2()
+		minuteCtx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		_, err = l.Await(minuteCtx, charges("k", "2 of concurrency 1 ttl 30s")[0])
 		if !errors.Is(err, headgate.ErrDenied) || time.Since(begin) > 0 {
 			t.Errorf("a cost that can never be held: %v after %v; want a DeniedError at once", err, time.Since(begin))
 		}
-		minuteCtx, cancel3 := context.WithTimeout(ctx, time.Minute)
-		defer cancel3()
+		minuteCtx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		if _, err = l.Await(minuteCtx, jobs...); !errors.Is(err, headgate.ErrDenied) {
 			t.Errorf("the context ended: %v; want a DeniedError", err)
 		}
 		stop()
 		_ = lease.Release(context.Background())
-		time.Sleep(time.Second) // for a renewal that began at the same time
+		time.Sleep(time.Second) // lets a renewal end that began with the release
 	})
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// grantRecordingStore is a store that records what is granted. With refusesSlots it refuses reservations of several
-// keys, as a Redis Cluster does whose keys lie in several slots.
+// grantRecordingStore is a store that records the takes of batches that are granted in full. With refusesSlots it
+// refuses reservations of several keys, as a Redis Cluster does whose keys lie in several slots.
 type grantRecordingStore struct {
 	store.Store
 	refusesSlots bool
@@ -38,8 +38,8 @@ type grant struct {
 }
 
 func (s *grantRecordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	ofOtherKey := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
-	if s.refusesSlots && slices.ContainsFunc(ops, ofOtherKey) {
+	isDeferredElsewhere := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
+	if s.refusesSlots && slices.ContainsFunc(ops, isDeferredElsewhere) {
 		for i := range outs {
 			outs[i] = law.Outcome{Err: fmt.Errorf("slots: %w", store.ErrUnsupported)}
 		}
@@ -62,22 +62,22 @@ func (s *grantRecordingStore) Apply(ctx context.Context, ops []law.Op, outs []la
 	return nil
 }
 
-// checkBounds fails the test if more was granted to a key within some interval than the bound of its limit.
+// checkBounds fails the test if a key has more grants, each of one unit, in some interval than its limit allows.
 func (s *grantRecordingStore) checkBounds(t *testing.T, limits map[string]headgate.Limit) {
 	t.Helper()
 	for _, limit := range limits {
 		p := limit.Params()
-		byKey := map[string][]int64{}
+		timesByKey := map[string][]int64{}
 		for _, g := range s.grants {
 			if g.cell.Limit == limit.Name() {
-				byKey[g.cell.Key] = append(byKey[g.cell.Key], g.at)
+				timesByKey[g.cell.Key] = append(timesByKey[g.cell.Key], g.at)
 			}
 		}
-		for key, at := range byKey {
-			slices.Sort(at)
-			for i := range at {
-				for k := i; k < len(at); k++ {
-					if sum, d := int64(k-i+1)*p.Unit, at[k]-at[i]; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
+		for key, times := range timesByKey {
+			slices.Sort(times)
+			for i := range times {
+				for k := i; k < len(times); k++ {
+					if sum, d := int64(k-i+1)*p.Unit, times[k]-times[i]; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
 						t.Fatalf("%s, %s: %d were granted within %d us", limit, key, k-i+1, d)
 					}
 				}
@@ -96,7 +96,7 @@ func chargesOverSlots(limits map[string]headgate.Limit, user int) []headgate.Cha
 }
 
 // TestWaitOverSlotsRetries checks that Wait retries if the store cannot reserve several keys: callers of one Limiter
-// are admitted in order, each all or none, and fail at their deadline without a charge.
+// are admitted in order, each all or none. One whose deadline comes before its start fails without a charge.
 func TestWaitOverSlotsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &grantRecordingStore{Store: memory.New(nil), refusesSlots: true}
@@ -172,7 +172,7 @@ func TestWaitOverSlotsRetries(t *testing.T) {
 }
 
 // TestWaitersOverSlotsOfACluster checks that all callers of two Limiters pass, no faster than the bounds, and that each
-// is charged in all three slots.
+// is charged under all three limits.
 func TestWaitersOverSlotsOfACluster(t *testing.T) {
 	tier.Engines(t)
 	const callers, rounds = 12, 3

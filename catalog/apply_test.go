@@ -70,7 +70,7 @@ func TestApplyAgainKeepsChangesByHand(t *testing.T) {
 	changed := define(t, "login", "token-bucket 50/1m")
 	changed.Origin = "file"
 	mustSet(t, c, changed)
-	d := apply(catalog.ApplyAgain) // another server that has seen the same change
+	d := apply(catalog.ApplyAgain) // as a second server does whose file was changed alike
 	text := catalogText(c)
 	if d.Standing != catalog.FileNewest || len(d.Changes) != 1 || text != "login = token-bucket 50/1m burst 50" {
 		t.Errorf("with ApplyAgain: got standing %v, %v, then %s; want the change by hand", d.Standing, d.Changes, text)

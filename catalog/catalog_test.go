@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// open opens the catalog of a store, and reads it every few milliseconds.
+// open opens the catalog of a store until the end of the test. It is read every few milliseconds.
 func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	tb.Helper()
 	c, err := catalog.Open(tb.Context(), s, &catalog.Config{
@@ -267,11 +267,11 @@ func TestOpenOfAStoreWithoutACatalogIsUnsupported(t *testing.T) {
 	}
 }
 
-// restoredStore is a store whose catalog a test can swap for an older copy.
+// restoredStore is a store for which a test can swap what ReadCatalog reads, for an older copy.
 type restoredStore struct {
 	*memory.Store
 	mu      sync.Mutex
-	current *memory.Store
+	current *memory.Store // guarded by mu
 }
 
 func (r *restoredStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
@@ -283,11 +283,11 @@ func (r *restoredStore) ReadCatalog(ctx context.Context, since int64) (store.Cat
 func TestAnOlderCatalogOfARestoredStoreIsRead(t *testing.T) {
 	original, oldCopy := memory.New(nil), memory.New(nil)
 	for i, s := range []*memory.Store{original, oldCopy, original} {
-		now, err := s.ReadCatalog(t.Context(), 0)
+		current, err := s.ReadCatalog(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.WriteCatalog(t.Context(), store.Edit{Base: now.Version, Items: []store.Item{
+		if _, err := s.WriteCatalog(t.Context(), store.Edit{Base: current.Version, Items: []store.Item{
 			{Kind: store.KindLimit, Name: "login", Text: fmt.Sprintf("gcra %d/s", i+1)},
 		}}); err != nil {
 			t.Fatal(err)
@@ -308,17 +308,17 @@ func TestAnOlderCatalogOfARestoredStoreIsRead(t *testing.T) {
 type unversionedStore struct {
 	*memory.Store
 	mu    sync.Mutex
-	reads []store.CatalogChanges // each read returns the first, until the test removes it
+	reads []store.CatalogChanges // each read returns the first, until the test removes it; guarded by mu
 }
 
 func (u *unversionedStore) ReadCatalog(_ context.Context, since int64) (store.CatalogChanges, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := u.reads[0]
-	if since > 0 && since == now.Version {
-		now.Items = nil
+	read := u.reads[0]
+	if since > 0 && since == read.Version {
+		read.Items = nil
 	}
-	return now, nil
+	return read, nil
 }
 
 func TestALimitFromBeforeVersionsCanBeRemoved(t *testing.T) {

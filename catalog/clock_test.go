@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// settableScheduler is a scheduler whose wall clock a test can set.
+// settableScheduler is a sched.Simulator whose wall clock a test can set. Its Wait never times out.
 type settableScheduler struct{ wallOffset time.Duration }
 
 func (m *settableScheduler) Go(f func()) { go f() }
@@ -39,8 +39,8 @@ func (m *settableScheduler) Hash(v any) uint64 {
 	return h.Sum64()
 }
 
-// TestAnOverrideLastsWhenTheWallClockIsSet sets the machine's wall clock far beyond the end of an override after the
-// catalog was read. The override must stay in force: by the store's clock its end still lies ahead.
+// TestAnOverrideLastsWhenTheWallClockIsSet sets the machine's wall clock ahead and back by more than a day after the
+// catalog was read. An override of a minute must stay in force: by the store's clock its end still lies ahead.
 func TestAnOverrideLastsWhenTheWallClockIsSet(t *testing.T) {
 	scheduler := &settableScheduler{}
 	sched.Simulate(scheduler)

@@ -18,8 +18,8 @@ type manualClock struct{ micros atomic.Int64 }
 
 func (c *manualClock) now() int64 { return c.micros.Load() }
 
-// TestAnOverrideEndsByTheStoresClock checks that requests of every verb are decided by an override until its end, and
-// then by the plan until its end. The process's clock is right, or wrong by up to an hour.
+// TestAnOverrideEndsByTheStoresClock checks that an override decides what is taken, checked, reserved or acquired
+// until its end, and then the plan until its end. The process's clock is right, or wrong by up to an hour.
 func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 	var clock manualClock
 	clock.micros.Store(time.Now().UnixMicro())
@@ -98,6 +98,7 @@ func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 		} {
 			for _, clockError := range []time.Duration{0, -time.Hour, 15 * time.Second, -5 * time.Second} {
 				clock.micros.Store(want.at.UnixMicro())
+				// With the right clock, requests go through the wrappers of a server too.
 				l := headgate.New(map[bool]store.Store{true: wrappers, false: s}[clockError == 0], &headgate.Config{
 					Names: c, Clock: func() int64 { return clock.now() + clockError.Microseconds() },
 				})

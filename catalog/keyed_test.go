@@ -36,7 +36,7 @@ func limit(tb testing.TB, name, notation string) headgate.Limit {
 	return define(tb, name, notation).Limit
 }
 
-// take takes one unit of a limit of the catalog.
+// take takes one unit of a limit of the catalog, and returns the decision: admitted or refused.
 func take(tb testing.TB, l *headgate.Limiter, name, key string) headgate.Decision {
 	tb.Helper()
 	d, err := l.Allow(tb.Context(), headgate.MustNamed(name), key)
@@ -224,7 +224,7 @@ func TestFindAllReturnsLimitsOfOneVersion(t *testing.T) {
 			}
 		}
 		write(2)
-		// FindAll fails if the catalog changes faster than it reads. So each call permits one write, three at most.
+		// FindAll fails if the catalog changes faster than it reads. So each call permits a write; up to three wait.
 		permits := make(chan struct{}, 3)
 		wg.Go(func() {
 			for n := 3; ; n++ {
@@ -317,7 +317,7 @@ func TestInvalidPlansAndOverridesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestTheCatalogMayHave10000Prefixes sets 10,000 overrides of prefixes, one of them again, and one too many.
+// TestTheCatalogMayHave10000Prefixes sets 10,001 overrides of prefixes, 10,000, one of them again, and one more.
 func TestTheCatalogMayHave10000Prefixes(t *testing.T) {
 	c := open(t, memory.New(nil))
 	mustSet(t, c, define(t, "login", "token-bucket 5/1m"))

@@ -16,11 +16,11 @@ import (
 // silentConfig discards the lines of the log.
 var silentConfig = &catalog.Config{Logger: slog.New(slog.DiscardHandler)}
 
-// TestEditsThatMixTakenAndAcquiredAreInvalid makes limit jobs one that is taken, by Set and by Apply. That is invalid
-// while a plan or an override in its place is acquired.
+// TestEditsThatMixTakenAndAcquiredAreInvalid makes limit jobs one that is taken: by Set, Apply, or Remove and Set. That
+// is invalid while a plan or an override in its place is acquired.
 func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 	const acquiredLimit, takenLimit = "concurrency 10 ttl 30s", "token-bucket 10/s"
-	setUp := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, plan string) {
+	setUp := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, planName string) {
 		t.Helper()
 		mustSet(t, c, define(t, "jobs", acquiredLimit), define(t, "other", acquiredLimit))
 		if o != nil {
@@ -29,9 +29,9 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 		}
 		other := catalog.Override{Limit: limit(t, "other", acquiredLimit), Key: "bob"}
 		mustSucceed(t)(c.Override(t.Context(), admin, other))
-		if plan != "" {
+		if planName != "" {
 			mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
-				Name: plan, Limits: []headgate.Limit{limit(t, "jobs", "concurrency 30 ttl 30s")},
+				Name: planName, Limits: []headgate.Limit{limit(t, "jobs", "concurrency 30 ttl 30s")},
 			}))
 		}
 	}
@@ -57,16 +57,16 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 		},
 	}
 	for name, tt := range map[string]struct {
-		override *catalog.Override
-		ends     bool // the override ends before the edit
-		plan     string
-		wantErr  string // a part of the error; empty: the edit succeeds
+		override *catalog.Override // nil: none
+		ends     bool              // the override ends before the edit
+		planName string            // empty: no plan
+		wantErr  string            // a part of the error; empty: the edit succeeds
 	}{
 		"no replacement":    {},
 		"override":          {override: &catalog.Override{Key: "bob"}, wantErr: `the override of "bob", concurrency 20 ttl 30s, is acq`},
 		"the empty key":     {override: &catalog.Override{}, wantErr: `the override of "", concurrency 20 ttl 30s, is acquired`},
 		"prefix":            {override: &catalog.Override{Key: "a/", Prefix: true}, wantErr: `the override of "a/"*, concurrency 20`},
-		"plan":              {plan: "pro", wantErr: `plan "pro", concurrency 30 ttl 30s, is acquired`},
+		"plan":              {planName: "pro", wantErr: `plan "pro", concurrency 30 ttl 30s, is acquired`},
 		"an ended override": {override: &catalog.Override{Key: "bob"}, ends: true},
 	} {
 		for editName, edit := range edits {
@@ -80,8 +80,8 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 					if tt.ends {
 						o.Until = time.Now().Add(time.Second)
 					}
-					setUp(t, c, o, tt.plan)
-					time.Sleep(time.Hour) // beyond the end of the override, and the doubt about the store's clock
+					setUp(t, c, o, tt.planName)
+					time.Sleep(time.Hour) // more than maxSkew beyond the end of the override
 					err = edit(t, c)
 					if tt.wantErr == "" && err != nil || tt.wantErr != "" && (!errors.Is(err, headgate.ErrInvalid) ||
 						!strings.Contains(err.Error(), tt.wantErr) || !strings.Contains(err.Error(), "jobs")) {
@@ -98,7 +98,7 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 	}
 }
 
-// TestApplyChangesALimitWithItsPlan checks that one file may change both, but not the limit without its retired plan.
+// TestApplyChangesALimitWithItsPlan checks that a file may change both, but not the limit and merely retire the plan.
 func TestApplyChangesALimitWithItsPlan(t *testing.T) {
 	c := open(t, memory.New(nil))
 	for _, notation := range []string{"concurrency 10 ttl 30s", "token-bucket 10/s", "concurrency 5 ttl 1m"} {

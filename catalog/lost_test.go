@@ -55,12 +55,12 @@ func (s *swappableStore) Actions(ctx context.Context, before int64, n int) ([]st
 	return s.current.Load().Actions(ctx, before, n)
 }
 
-// TestApplyRestoresALostCatalog swaps the store of two servers, with a file each, for one without the newest file. In
-// whatever order the servers apply their files then, the newest one is in force in the end, and no version follows.
+// TestApplyRestoresALostCatalog applies two files, as two servers would, and swaps the store for one without the newer
+// file. In three orders the files are applied again: in the end the newer one is in force, and no version follows.
 func TestApplyRestoresALostCatalog(t *testing.T) {
 	t.Parallel()
 	const inForce = "api = token-bucket 2/1m burst 2"
-	for _, hasFirstFile := range []bool{false, true} { // whether the replacement store has the first file, or is empty
+	for _, hasFirstFile := range []bool{false, true} { // whether the replacement has the first file, or is empty
 		for _, order := range [][]int{{0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}} {
 			s := &swappableStore{}
 			s.current.Store(memory.New(nil))
@@ -123,7 +123,7 @@ func TestApplyRestoresALostCatalog(t *testing.T) {
 // TestRefreshLogsALostCatalog swaps the catalog for another one: Refresh must read all of it, and log what is missing.
 func TestRefreshLogsALostCatalog(t *testing.T) {
 	t.Parallel()
-	for _, extraEdits := range []int{0, 1, 2} {
+	for _, extraEditPairs := range []int{0, 1, 2} { // after which the other catalog has version 1, 3 or 5
 		var log logBuffer
 		s := &swappableStore{}
 		s.current.Store(memory.New(nil))
@@ -132,25 +132,25 @@ func TestRefreshLogsALostCatalog(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustSet(t, c, define(t, "gone", "token-bucket 1/1m"))
-		other := memory.New(nil)
-		otherCatalog := open(t, other)
+		otherStore := memory.New(nil)
+		otherCatalog := open(t, otherStore)
 		mustSet(t, otherCatalog, define(t, "here", "token-bucket 1/1m"))
-		for range extraEdits {
+		for range extraEditPairs {
 			mustSet(t, otherCatalog, define(t, "here", "token-bucket 2/1m"))
 			mustSet(t, otherCatalog, define(t, "here", "token-bucket 3/1m"))
 		}
-		s.current.Store(other)
+		s.current.Store(otherStore)
 		if err := c.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, there := c.Lookup("gone"); there {
-			t.Errorf("%d: limit gone is in force, want it to be missing", extraEdits)
+			t.Errorf("%d: limit gone is in force, want it to be missing", extraEditPairs)
 		}
 		if _, there := c.Lookup("here"); !there {
-			t.Errorf("%d: limit here is missing", extraEdits)
+			t.Errorf("%d: limit here is missing", extraEditPairs)
 		}
 		if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limit gone") {
-			t.Errorf("%d: got log %s, want an error that names limit gone", extraEdits, text)
+			t.Errorf("%d: got log %s, want an error that names limit gone", extraEditPairs, text)
 		}
 	}
 }
@@ -179,9 +179,9 @@ func TestRefreshLogsLostOverrides(t *testing.T) {
 		}
 	}
 	replacement := memory.New(nil)
-	other := open(t, replacement)
-	mustSet(t, other, define(t, "api", "token-bucket 1/1m"))
-	overrideKey(other, "bob")
+	otherCatalog := open(t, replacement)
+	mustSet(t, otherCatalog, define(t, "api", "token-bucket 1/1m"))
+	overrideKey(otherCatalog, "bob")
 	s.current.Store(replacement)
 	if err := c.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// TestApplyComparesRevisions checks that ApplyOnce applies a file with a greater revision, and none with a smaller one.
+// TestApplyComparesRevisions checks that ApplyOnce applies a file with a greater revision or none, not a smaller one.
 func TestApplyComparesRevisions(t *testing.T) {
 	t.Parallel()
 	c := open(t, memory.New(nil))

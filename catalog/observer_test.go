@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// recordingObserver records all events.
 type recordingObserver struct {
 	reads []catalog.Look
 	files []catalog.Application

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestReplacementsMatchDecisions checks the plan or the override of a key, and that its text is Decision.Applied.
+// TestReplacementsMatchDecisions checks that Replacements returns the plan or override by which a key is decided.
 func TestReplacementsMatchDecisions(t *testing.T) {
 	t.Parallel()
 	pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)

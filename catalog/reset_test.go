@@ -89,7 +89,7 @@ func TestSettleAfterALimitHasChanged(t *testing.T) {
 	}
 }
 
-// TestResetForgetsAllKeysOfALimit resets 253 keys, more than a batch, with blocks, plans and overrides.
+// TestResetForgetsAllKeysOfALimit resets 253 keys, more than two batches: one has a block, one a plan, one an override.
 func TestResetForgetsAllKeysOfALimit(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	c := open(t, s)

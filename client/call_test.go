@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCallAnswersAreEqualOverHTTPAndGRPC calls each path over both protocols, and compares the answers.
+// TestCallAnswersAreEqualOverHTTPAndGRPC compares the answers over both protocols, for each path that gRPC serves too.
 func TestCallAnswersAreEqualOverHTTPAndGRPC(t *testing.T) {
 	t.Parallel()
 	few := api.Charge{Limit: "few", Key: "k", Cost: "2"}

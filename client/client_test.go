@@ -28,6 +28,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// limits is the config of most servers of these tests.
 const limits = `
 limits:
   api: token-bucket 100/s burst 100
@@ -45,7 +46,7 @@ func newHandler(tb testing.TB) http.Handler {
 		slog.New(slog.DiscardHandler), nil)
 }
 
-// newClientOf returns a client of a server with a handler.
+// newClientOf starts a server with a handler, and returns a client of it. Both end with the test.
 func newClientOf(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
 	tb.Helper()
 	server := httptest.NewServer(h)
@@ -224,7 +225,7 @@ func (g *gate) hold(ops []law.Op) {
 	<-g.opened
 }
 
-// waitNotifier is a context that closes waits when its caller begins to wait.
+// waitNotifier is a context whose Done closes waits: its caller begins to wait. Done may be called once.
 type waitNotifier struct {
 	context.Context
 	waits chan struct{}
@@ -351,7 +352,7 @@ func TestCloseWaitsForOnceTake(t *testing.T) {
 	})
 }
 
-// TestCallFailsAtOnceWhileTheTransportCloses checks that a new call does not wait for the calls under way.
+// TestCallFailsAtOnceWhileTheTransportCloses checks over gRPC that a new call does not wait for the calls under way.
 func TestCallFailsAtOnceWhileTheTransportCloses(t *testing.T) {
 	t.Parallel()
 	g := newGate()

@@ -22,7 +22,7 @@ import (
 )
 
 // TestRequestsAreNotSentTwice has the server close a connection that was used before, after it has charged a request.
-// Go's transport and gRPC would send an idempotent request again here.
+// Here Go's transport would send an idempotent request again, and gRPC with a retry policy any call.
 func TestRequestsAreNotSentTwice(t *testing.T) {
 	t.Parallel()
 	overEachProtocol(t, testRequestsAreNotSentTwice)
@@ -44,7 +44,7 @@ func testRequestsAreNotSentTwice(t *testing.T, proto protocol) {
 	if !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnknownOutcome", err)
 	}
-	if n := server.listener.accepted(); n != 1 {
+	if n := server.listener.countAccepted(); n != 1 {
 		t.Errorf("got %d connections, want 1: otherwise nothing is tested", n)
 	}
 	if got := calls.Load(); got != 2 {
@@ -56,7 +56,7 @@ func testRequestsAreNotSentTwice(t *testing.T, proto protocol) {
 	}
 }
 
-// TestErrorsWhileTheServerIsAway checks for all verbs that a request that was not sent fails with ErrUnavailable, and
+// TestErrorsWhileTheServerIsAway checks for five verbs that a request that was not sent fails with ErrUnavailable, and
 // for take that a request that was sent fails with ErrUnknownOutcome.
 func TestErrorsWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func testErrorsWhileTheServerIsAway(t *testing.T, proto protocol) {
 	}
 	server.close()
 	for name, call := range verbs {
-		for range 2 { // the second call fails at once
+		for range 2 { // also after a first failure
 			if err := call(); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("%s: got %v, want ErrUnavailable", name, err)
 			}
@@ -93,8 +93,8 @@ func testErrorsWhileTheServerIsAway(t *testing.T, proto protocol) {
 	}
 }
 
-// TestClientReconnects checks that calls fail at once while the server is away, and pass soon after it has started.
-func TestClientReconnects(t *testing.T) {
+// TestClientConnectsOnceTheServerHasStarted checks that calls fail before the server has started, and then pass.
+func TestClientConnectsOnceTheServerHasStarted(t *testing.T) {
 	t.Parallel()
 	overEachProtocol(t, func(t *testing.T, proto protocol) {
 		socket := filepath.Join(t.TempDir(), "s")
@@ -186,7 +186,7 @@ func TestInvalidAnswers(t *testing.T) {
 		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.wantText) {
 			t.Errorf("%d %s: got %v; want %v with %q", tt.status, tt.body, err, tt.want, tt.wantText)
 		}
-		if hasProblem := err != nil && strings.HasPrefix(tt.body, `{"t`); hasProblem {
+		if hasProblem := err != nil && strings.HasPrefix(tt.body, `{"t`); hasProblem { // "type" or "title"
 			var p *api.Problem
 			if !errors.As(err, &p) || p.Status != tt.status {
 				t.Errorf("%d %s: got %v, want the problem in it", tt.status, tt.body, err)

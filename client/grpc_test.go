@@ -55,7 +55,7 @@ func serveScript(t *testing.T, cfg *client.Config, register func(*grpc.Server)) 
 	return (&testServer{url: "grpc://" + l.Addr().String()}).client(t, cfg)
 }
 
-// TestInvalidAnswersOverGRPC checks the error of the client for each kind of answer.
+// TestInvalidAnswersOverGRPC checks the client's error for each kind of answer, of a headgate server and of others.
 func TestInvalidAnswersOverGRPC(t *testing.T) {
 	t.Parallel()
 	problem := func(p api.Problem) error { return rpc.Status(&p).Err() }
@@ -166,7 +166,7 @@ func TestTokenAndDeadlineReachTheServer(t *testing.T) {
 	}
 }
 
-// TestInvalidRequestsAreNotSent checks that invalid requests fail in the client, without a call to the server.
+// TestInvalidRequestsAreNotSent checks that the client sends no invalid request, and none whose context has ended.
 func TestInvalidRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64

@@ -26,7 +26,7 @@ import (
 // protocol is the protocol between client and server in a test: http or grpc.
 type protocol string
 
-// overEach runs a test once for each protocol.
+// overEachProtocol runs a test over http and over grpc, as parallel subtests.
 func overEachProtocol(t *testing.T, test func(t *testing.T, proto protocol)) {
 	t.Helper()
 	for _, proto := range []protocol{"http", "grpc"} {
@@ -53,7 +53,7 @@ type serverOptions struct {
 type testServer struct {
 	url      string
 	listener *breakableListener
-	close    func() // ends all connections at once
+	close    func() // stops the server, and ends all connections at once
 }
 
 // storeCatalog applies a config to the catalog of a store, and returns that catalog.
@@ -181,8 +181,8 @@ func (b *breakableListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// accepted returns how many connections it has accepted.
-func (b *breakableListener) accepted() int {
+// countAccepted returns how many connections it has accepted.
+func (b *breakableListener) countAccepted() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.conns)

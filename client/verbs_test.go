@@ -24,7 +24,7 @@ type limiter interface {
 	headgate.Operator
 }
 
-// runProgram calls every verb, and returns a note about each result.
+// runProgram calls every method of a limiter, and returns a note about each result.
 func runProgram(t *testing.T, l limiter) (notes []string) {
 	t.Helper()
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -44,7 +44,7 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 				names = append(names, name)
 			}
 		}
-		if len(names) > 1 { // ErrDeadline is a refusal too
+		if len(names) > 1 { // such as ErrDeadline, which is a refusal too; their order is random
 			return []string{"several"}
 		}
 		return names
@@ -215,7 +215,8 @@ func noteAt(list []string, i int) string {
 	return "nothing"
 }
 
-// TestWaitAndAwaitAfterClose checks that Wait and Await of a closed Client return ErrClosed at once.
+// TestWaitAndAwaitAfterClose checks that Wait and Await of a closed Client return ErrClosed, and that a token bucket
+// cannot be acquired.
 func TestWaitAndAwaitAfterClose(t *testing.T) {
 	t.Parallel()
 	overEachProtocol(t, func(t *testing.T, proto protocol) {

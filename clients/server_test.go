@@ -90,7 +90,7 @@ func readVectors(t *testing.T) *vectors {
 // epoch is the first time of a store's clock, in microseconds.
 const epoch = 1795600000_000000
 
-// testServer is a server with a clock that tests set, and with paths whose answers are errors.
+// testServer is a server with a clock that tests set, and with paths of its own, most of whose answers are errors.
 type testServer struct {
 	api    atomic.Pointer[http.Handler]
 	offset atomic.Int64 // time since epoch, in milliseconds
@@ -161,7 +161,7 @@ func serve(t *testing.T, v *vectors) string {
 	return server.URL
 }
 
-// saveVectors writes the vectors with the answers of this run, if UPDATE_VECTORS is set.
+// saveVectors writes the vectors with the answers of this run, if UPDATE_VECTORS is set. Else its error says how to.
 func saveVectors(v *vectors) error {
 	if os.Getenv("UPDATE_VECTORS") == "" {
 		return errors.New("UPDATE_VECTORS=1 go test ./clients -run Vectors writes what is answered now")

@@ -39,8 +39,8 @@ func decodeExactly(t *testing.T, text []byte) (v any) {
 	return v
 }
 
-// TestVectors sends the arithmetic and header vectors to a server, and compares whole answers. Time stands still, since
-// delays count from the answer.
+// TestVectors sends the arithmetic vectors to a server and compares whole answers, and of the header vectors statuses
+// and fields. In its bubble time stands still, since delays count from the answer.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testVectors)

@@ -43,8 +43,8 @@ func readYAML(t *testing.T, path string, out any) {
 // imageVersion matches the version of an image.
 var imageVersion = regexp.MustCompile(`:v?\d+\.\d+`)
 
-// TestTheComposeFile checks that the mounted files exist, that images from elsewhere have a version, and that no port
-// is open to other machines.
+// TestTheComposeFile checks that the mounted files exist, that images from elsewhere have a version, that no port is
+// open to other machines, and that the config file can be read.
 func TestTheComposeFile(t *testing.T) {
 	t.Parallel()
 	var c composition
@@ -81,7 +81,7 @@ func TestTheComposeFile(t *testing.T) {
 	}
 }
 
-// TestTheComposeFileIsValid reads the file with the reference implementation of the Compose Specification.
+// TestTheComposeFileIsValid checks the file with the reference implementation of the Compose Specification.
 func TestTheComposeFileIsValid(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("HEADGATE_TEST_COMPOSE")

@@ -118,12 +118,12 @@ func testExactlyTheLimitPasses(t *testing.T, p *proxy) {
 	}
 }
 
-// remaining returns the remaining amount in the header RateLimit.
+// remaining returns the remaining amount in the header RateLimit. It fails the test and returns -1 if that is invalid.
 func remaining(t *testing.T, h http.Header) int64 {
 	t.Helper()
 	policy, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
-	list, err2 := httpsfv.UnmarshalList(h["Ratelimit"])
-	if err != nil || err2 != nil || len(list) != 1 || len(policy) != 1 {
+	list, listErr := httpsfv.UnmarshalList(h["Ratelimit"])
+	if err != nil || listErr != nil || len(list) != 1 || len(policy) != 1 {
 		t.Errorf("RateLimit: %q, RateLimit-Policy: %q", h["Ratelimit"], h["Ratelimit-Policy"])
 		return -1
 	}
@@ -189,7 +189,7 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 }
 
 // TestRequestsReachTheApplicationUnchanged sends requests with all methods and with bodies. The answers of the
-// application also pass unchanged, even with a status that Headgate uses.
+// application pass unchanged too, even with an error status. Beyond the limit any method gets 429.
 func TestRequestsReachTheApplicationUnchanged(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
@@ -336,7 +336,7 @@ func testLargeHeaders(t *testing.T, p *proxy, cfg siteConfig) {
 			if err != nil || a.status < 400 {
 				t.Errorf("%s headers: got status %d, %v, want 400 or more", name, a.status, err)
 			}
-			if want := map[string]int{"traefik": 429}[p.folder]; want != 0 && a.status != want {
+			if want := map[string]int{"traefik": 429}[p.folder]; want != 0 && a.status != want { // it passes none on
 				t.Errorf("%s headers: got status %d, want %d", name, a.status, want)
 			}
 		}
@@ -350,7 +350,7 @@ func testLargeHeaders(t *testing.T, p *proxy, cfg siteConfig) {
 func TestOverAUnixSocket(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
-		if p.unix == "" {
+		if p.unixPrefix == "" {
 			return
 		}
 		s := newSite(t, p, siteConfig{unix: true})
@@ -368,8 +368,8 @@ func TestUnknownTokenLetsNothingThrough(t *testing.T) {
 		s := newSite(t, p, siteConfig{token: auth.NewToken()})
 		for _, header := range []string{"X: y", "Authorization: Bearer " + token, "Headgate-Token: " + token} {
 			a, err := s.send(http.MethodGet, "/", "", header)
-			if err != nil || a.status != p.wrongToken || len(a.header["Www-Authenticate"]) > 0 {
-				t.Errorf("%.20s: got status %d, %v, %v, want %d", header, a.status, a.header, err, p.wrongToken)
+			if err != nil || a.status != p.wrongTokenStatus || len(a.header["Www-Authenticate"]) > 0 {
+				t.Errorf("%.20s: got status %d, %v, %v, want %d", header, a.status, a.header, err, p.wrongTokenStatus)
 			}
 		}
 		if n := len(s.application.take()); n > 0 {

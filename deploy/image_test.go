@@ -243,7 +243,7 @@ func (im *image) run(t *testing.T, command []string, env ...string) (code int, o
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// TestTheImage builds the image without Docker and starts it. Without settings the server refuses to start; with
+// TestTheImage builds the image without Docker and starts it. Without tokens the server refuses to start; with
 // HEADGATE_OPEN it decides, keeps its state in its volume, and stops on SIGTERM.
 func TestTheImage(t *testing.T) {
 	tier.Nightly(t)
@@ -332,11 +332,11 @@ func checkRoot(t *testing.T, im *image) {
 	if s := info.Sys().(*syscall.Stat_t); s.Uid != im.uid || s.Gid != im.gid || info.Mode().Perm() != 0o700 {
 		t.Errorf("%s belongs to %d:%d with mode %v", im.volume, s.Uid, s.Gid, info.Mode())
 	}
-	size, err := os.Stat(filepath.Join(im.root, "headgate"))
+	binary, err := os.Stat(filepath.Join(im.root, "headgate"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("the binary has %.1f MB", float64(size.Size())/1e6)
+	t.Logf("the binary has %.1f MB", float64(binary.Size())/1e6)
 }
 
 // waitFor200 waits until the status at a URL is 200.

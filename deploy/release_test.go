@@ -21,8 +21,8 @@ type release struct {
 	} `yaml:"nfpms"`
 }
 
-// TestReleaseFilesExist checks that all files that a release does not make itself exist, and that its binary has the
-// stamps and the tags of make build.
+// TestReleaseFilesExist checks that all files that a release does not make itself exist, that its packages have the
+// units, and that its binary has the stamps and the tags of make build.
 func TestReleaseFilesExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../.goreleaser.yaml")

@@ -33,15 +33,15 @@ import (
 
 // proxy is a proxy with a configuration.
 type proxy struct {
-	folder         string
-	program        func(t *testing.T) string
-	command        func(program, dir string) *exec.Cmd
-	awayStatus     int    // status of answers while Headgate is away
-	wrongToken     int    // status of answers if Headgate does not know the token
-	canOpen        bool   // its configuration can let requests pass while Headgate is away
-	tellsRemaining bool   // its answers have RateLimit when a request has passed
-	unix           string // prefix for the path of a Unix socket; empty: not supported
-	waitsLong      bool   // it waits for a silent Headgate longer than a test does
+	folder           string
+	program          func(t *testing.T) string
+	command          func(program, dir string) *exec.Cmd
+	awayStatus       int    // status of answers while Headgate is away
+	wrongTokenStatus int    // status of answers if Headgate does not know the token
+	canOpen          bool   // its configuration can let requests pass while Headgate is away
+	tellsRemaining   bool   // its answers have RateLimit when a request has passed
+	unixPrefix       string // prefix for the path of a Unix socket; empty: not supported
+	waitsLong        bool   // it waits for a silent Headgate longer than a test does
 }
 
 // traefikBinary is built by `make traefik`; the variable traefikEnv may name another binary.
@@ -55,7 +55,7 @@ var token = auth.NewToken()
 
 var proxies = []proxy{
 	{
-		folder: "nginx", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix:",
+		folder: "nginx", awayStatus: 503, wrongTokenStatus: 503, canOpen: true, tellsRemaining: true, unixPrefix: "unix:",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "nginx", "nginx-light") },
 		command: func(program, dir string) *exec.Cmd {
 			return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
@@ -64,17 +64,17 @@ var proxies = []proxy{
 		},
 	},
 	{
-		folder: "caddy", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix/",
+		folder: "caddy", awayStatus: 503, wrongTokenStatus: 503, canOpen: true, tellsRemaining: true, unixPrefix: "unix/",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "caddy", "caddy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "run", "--config", "Caddyfile") },
 	},
 	{
-		folder: "haproxy", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix@",
+		folder: "haproxy", awayStatus: 503, wrongTokenStatus: 503, canOpen: true, tellsRemaining: true, unixPrefix: "unix@",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "haproxy", "haproxy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "-db", "-f", "haproxy.cfg") },
 	},
 	{
-		folder: "traefik", awayStatus: 500, wrongToken: 401, waitsLong: true,
+		folder: "traefik", awayStatus: 500, wrongTokenStatus: 401, waitsLong: true,
 		program: func(t *testing.T) string {
 			t.Helper()
 			path, named := os.LookupEnv(traefikEnv)
@@ -110,7 +110,6 @@ type recorder struct {
 	headers []http.Header // guarded by mu
 }
 
-// ServeHTTP implements http.Handler.
 func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.headers = append(r.headers, req.Header.Clone())
@@ -151,7 +150,7 @@ type siteConfig struct {
 }
 
 // newSite starts a proxy from its configuration, with the addresses replaced as README.md says, and a Headgate that
-// demands the token of the proxy.
+// demands the token of the proxy, unless they share a Unix socket.
 func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 	t.Helper()
 	program := p.program(t)
@@ -167,7 +166,7 @@ func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c, Timeout: time.Minute})
 	log := slog.New(slog.DiscardHandler)
-	access := &rest.Config{Tokens: tokens(t, cmp.Or(cfg.token, token))}
+	access := &rest.Config{Tokens: openTokenFile(t, cmp.Or(cfg.token, token))}
 	s.checks = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
 	s.headgate = edge.NewServer(s.checks, log, &edge.Config{Proxied: rest.Proxied()})
 	s.addr = freeAddress(t) // no other test takes it when Headgate is stopped
@@ -182,7 +181,7 @@ func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 		if listener, err = net.Listen("unix", filepath.Join(dir, "s")); err != nil {
 			t.Fatal(err)
 		}
-		headgateAddr = p.unix + filepath.Join(dir, "s")
+		headgateAddr = p.unixPrefix + filepath.Join(dir, "s")
 	}
 	go func() { _ = s.headgate.Serve(listener) }()
 	t.Cleanup(func() { s.headgate.Close() })
@@ -216,22 +215,22 @@ func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 	return s
 }
 
-// tokens returns a file of tokens with one token, which may charge the limits whose names begin with api.
-func tokens(t *testing.T, token string) *auth.File {
+// openTokenFile writes and opens a file of one token, which may charge the limits whose names begin with api.
+func openTokenFile(t *testing.T, token string) *auth.File {
 	t.Helper()
 	text, err := auth.FileText([]auth.Entry{
 		{Name: "proxy", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(token)}},
 	})
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, string(text))
-	file, err2 := auth.Open(path)
-	if err != nil || err2 != nil {
-		t.Fatal(err, err2)
+	file, openErr := auth.Open(path)
+	if err != nil || openErr != nil {
+		t.Fatal(err, openErr)
 	}
 	return file
 }
 
-// copyFolder copies the files of a proxy, and replaces addresses, each of which must be in one of the files.
+// copyFolder copies the files of a proxy, adapts them to cfg, and replaces addresses, each of which must be in a file.
 func copyFolder(t *testing.T, name string, cfg siteConfig, token string, addresses map[string]string,
 	extra *strings.Replacer,
 ) string {

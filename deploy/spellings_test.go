@@ -32,7 +32,7 @@ var spellings = []string{
 	"http://h/login", "http://h//login", "//h/login", "/login~", "/login%7f", "/login%c3%a9", "/login%ff",
 }
 
-// webServers answer "login" to targets that they take for /login, and "other" to all others.
+// webServers answer "login" to targets that they take for /login or /login/, and "other" to all others.
 var webServers = []struct {
 	name    string
 	command func(t *testing.T, dir string, port int) *exec.Cmd

@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestTraefikForwardAuthSettings checks two settings. Traefik warns at its start if the size of an answer has no bound.
-// Without trustForwardHeader: false it passes some X-Forwarded-* headers of an end user on. Older versions do not warn.
+// TestTraefikForwardAuthSettings checks two settings. Without trustForwardHeader: false, Traefik passes some
+// X-Forwarded-* headers of an end user on. Without a bound on the size of an answer, Traefik 3.7 warns at its start.
 func TestTraefikForwardAuthSettings(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("traefik/headgate.yml")

@@ -54,12 +54,12 @@ func (c *caller) invoke(context.Context, string, any, any, *grpc.ClientConn, ...
 	return c.answer(len(c.sentAt))
 }
 
-// times returns when calls were sent, since the beginning.
-func (c *caller) times() (list []time.Duration) {
+// sentAfter returns for each call how long after the beginning it was sent.
+func (c *caller) sentAfter() (times []time.Duration) {
 	for _, at := range c.sentAt {
-		list = append(list, at.Sub(c.begin))
+		times = append(times, at.Sub(c.begin))
 	}
-	return list
+	return times
 }
 
 // send sends a unary call.
@@ -76,7 +76,7 @@ func retryLater(code codes.Code, after time.Duration) error {
 	return st.Err()
 }
 
-// TestCallsWaitForTheirStart sends six calls at once to limits of 2, then one a second on average.
+// TestCallsWaitForTheirStart makes six calls at once, at limits of two calls, and then one a second on average.
 func TestCallsWaitForTheirStart(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 1/s burst 2", "gcra 1/s burst 2", "sliding-log 2/2s", "fixed-window 2/2s from-first",
@@ -92,17 +92,18 @@ func TestCallsWaitForTheirStart(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			for i, at := range s.times() {
+			for i, at := range s.sentAfter() {
 				earliest := time.Duration(i-1) * time.Second // of a bucket: a burst of 2, then one a second
 				if strings.Contains(notation, "2/2s") {
 					earliest = time.Duration(i/2) * 2 * time.Second
 				}
 				if at < earliest || at > earliest+2*time.Second {
-					t.Errorf("%s: call %d was sent at %v, want %v to 2 s later: %v", notation, i, at, earliest, s.times())
+					t.Errorf("%s: call %d was sent at %v, want %v to 2 s later: %v", notation, i, at, earliest,
+						s.sentAfter())
 				}
 			}
 			if len(s.sentAt) != 6 {
-				t.Errorf("%s: got calls at %v, want 6", notation, s.times())
+				t.Errorf("%s: got calls at %v, want 6", notation, s.sentAfter())
 			}
 		})
 	}
@@ -162,7 +163,7 @@ func TestCancelledCallsAreNotSent(t *testing.T) {
 			t.Errorf("the call returned after %v, want 1 s", took)
 		}
 		expectCode(t, "before it waits", s.send(ctx), codes.Canceled)
-		if len(s.sentAt) != 1 || usedUnits(t, l, limit, "far") != "0.9" {
+		if len(s.sentAt) != 1 || usedUnits(t, l, limit, "far") != "0.9" { // a tenth of a unit drains in a second
 			t.Errorf("got %d calls sent, %s units charged; want 1, 0.9", len(s.sentAt), usedUnits(t, l, limit, "far"))
 		}
 	})
@@ -175,16 +176,16 @@ func TestRetryInfoDelaysAllClients(t *testing.T) {
 			headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 				limit := headgate.MustParse(notation)
 				var backoffs []grpclimit.Backoff
-				refused := newCaller(t, l, limit, grpclimit.ClientConfig{
+				refusedClient := newCaller(t, l, limit, grpclimit.ClientConfig{
 					OnBackoff: func(b grpclimit.Backoff) { backoffs = append(backoffs, b) },
 				})
-				refused.answer = func(int) error { return retryLater(code, 1500*time.Millisecond) }
-				other := newCaller(t, l, limit, grpclimit.ClientConfig{})
-				expectCode(t, notation, refused.send(t.Context()), code)
-				if err := other.send(t.Context()); err != nil {
+				refusedClient.answer = func(int) error { return retryLater(code, 1500*time.Millisecond) }
+				otherClient := newCaller(t, l, limit, grpclimit.ClientConfig{})
+				expectCode(t, notation, refusedClient.send(t.Context()), code)
+				if err := otherClient.send(t.Context()); err != nil {
 					t.Error(err)
 				}
-				sent := other.times()
+				sent := otherClient.sentAfter()
 				if len(sent) != 1 || sent[0] < 1500*time.Millisecond || sent[0] > 2*time.Second {
 					t.Errorf("%s: the other client sent at %v, want 1.5s", notation, sent)
 				}
@@ -213,7 +214,7 @@ func TestRetryInfoDelaysQueuedCalls(t *testing.T) {
 			wg.Go(func() { _ = s.send(t.Context()) })
 		}
 		wg.Wait()
-		if sent := s.times(); len(sent) != 10 || !slices.IsSorted(sent) || sent[2] > 300*time.Millisecond ||
+		if sent := s.sentAfter(); len(sent) != 10 || !slices.IsSorted(sent) || sent[2] > 300*time.Millisecond ||
 			sent[3] < sent[2]+2*time.Second || sent[9]-sent[3] < 500*time.Millisecond {
 			t.Errorf("got calls at %v, want a pause of 2 s after the third", sent)
 		}

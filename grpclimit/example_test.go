@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// connect starts a server with a service, and returns a client of it.
+// connect starts a server with the test service, and returns a client of it. stop ends both.
 func connect(server *grpc.Server, options ...grpc.DialOption) (client testpb.TestServiceClient, stop func()) {
 	testpb.RegisterTestServiceServer(server, &testServer{})
 	listener := bufconn.Listen(1 << 16)

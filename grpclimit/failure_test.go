@@ -86,8 +86,8 @@ func TestCancelledCallersAreNotServed(t *testing.T) {
 	})
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	expired, end := context.WithDeadline(t.Context(), time.Unix(0, 0))
-	defer end()
+	expired, cancelExpired := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancelExpired()
 	for ctx, want := range map[context.Context]codes.Code{cancelled: codes.Canceled, expired: codes.DeadlineExceeded} {
 		info := &grpc.UnaryServerInfo{FullMethod: unary}
 		_, err := server.Unary(ctx, nil, info, func(context.Context, any) (any, error) {
@@ -101,7 +101,8 @@ func TestCancelledCallersAreNotServed(t *testing.T) {
 	}
 }
 
-// TestStatusOfChargesWithErrors checks that a client gets the text of its own errors, but not of errors of the program.
+// TestStatusOfChargesWithErrors checks that a client gets the text of its own errors, but not of errors of the program,
+// and that neither charges anything. In shadow mode the call is served.
 func TestStatusOfChargesWithErrors(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 5/1h from-first")

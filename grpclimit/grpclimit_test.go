@@ -98,7 +98,7 @@ func withInterceptors(s *grpclimit.Server) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.UnaryInterceptor(s.Unary), grpc.StreamInterceptor(s.Stream)}
 }
 
-// start starts the server, with clients from 192.0.2.1.
+// start starts the server until the end of the test, and connects a client to it, from 192.0.2.1. It returns srv.
 func (srv *testServer) start(t testing.TB, options []grpc.ServerOption, dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
@@ -152,7 +152,7 @@ func (srv *testServer) stream(ctx context.Context, messages int) (answers int, t
 	return answers, s.Trailer(), err
 }
 
-// mustServer returns a NewServer. Without an OnError, an error fails the test.
+// mustServer returns a Server with a configuration. Without an OnError, an error fails the test.
 func mustServer(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *grpclimit.Server {
 	t.Helper()
 	if cfg.OnError == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestFieldsAndDetailsOfARefusal checks the fields, the status and the details of a refusal.
+// TestFieldsAndDetailsOfARefusal checks the fields of admissions, and the fields, status and details of refusals.
 func TestFieldsAndDetailsOfARefusal(t *testing.T) {
 	t.Parallel()
 	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -210,7 +210,7 @@ func TestLimitsOfMethods(t *testing.T) {
 	}
 }
 
-// TestHealthIsChargedOnlyByName checks that health checks are charged only if Methods names them, and reflection never.
+// TestHealthIsChargedOnlyByName checks that health checks are charged only by name, and that reflection is not charged.
 func TestHealthIsChargedOnlyByName(t *testing.T) {
 	t.Parallel()
 	const healthService = "/grpc.health.v1.Health/"
@@ -250,7 +250,7 @@ func TestHealthIsChargedOnlyByName(t *testing.T) {
 // noHandler is a handler that answers nothing.
 func noHandler(context.Context, any) (any, error) { return nil, nil }
 
-func TestModes(t *testing.T) {
+func TestShadowAndAdviseServeEveryCall(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 2/1h from-first")
 	for name, tt := range map[string]struct {

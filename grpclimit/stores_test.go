@@ -40,9 +40,9 @@ func TestTwoServersAdmitExactlyTheLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var limiters [2]*headgate.Limiter
-			openAgain := open(t)
+			openShared := open(t)
 			for i := range limiters {
-				s, err := openAgain()
+				s, err := openShared()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,13 +54,13 @@ func TestTwoServersAdmitExactlyTheLimit(t *testing.T) {
 				}
 				limiters[i] = headgate.New(s, &headgate.Config{Timeout: time.Minute})
 			}
-			checkExactly(t, limiters)
+			checkAdmissions(t, limiters)
 		})
 	}
 }
 
-// checkExactly makes 64 calls, and then 64 streams, at a limit of 20.
-func checkExactly(t *testing.T, limiters [2]*headgate.Limiter) {
+// checkAdmissions makes 64 calls at a limit of 20, and 64 streams at another one, half of them at each server.
+func checkAdmissions(t *testing.T, limiters [2]*headgate.Limiter) {
 	t.Helper()
 	for name, call := range map[string]func(*testServer) error{
 		"unary":  func(srv *testServer) error { _, _, err := srv.call(t.Context()); return err },

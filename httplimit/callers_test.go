@@ -39,7 +39,7 @@ type callersServer struct {
 	counts map[string]int // by CLIENT/WAIT/FIELDS; guarded by mu
 }
 
-// callersRoute refuses requests with one wait and one kind of fields.
+// callersRoute limits the requests of one wait and one kind of fields. That of the wait "0s" refuses none.
 type callersRoute struct {
 	limiter *headgate.Limiter
 	limit   headgate.Limit
@@ -62,7 +62,7 @@ func (s *callersServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.counts[key]++
 	isFirst := s.counts[key] == 1
 	s.mu.Unlock()
-	if isFirst { // use the limit up, so that this request has to wait
+	if isFirst { // use the limit up, so that already the first request of a client is refused
 		if _, err := route.limiter.Allow(r.Context(), route.limit, key); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -73,8 +73,8 @@ func (s *callersServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // newCallersServer returns a server for the fields "plain" and "stop", where X-Should-Retry is false above a minute.
-// The clock stands still for waits above 2 s, so that every refusal has the same wait, whatever the speed of the
-// machine.
+// Except for the wait of 2 s the clock stands still, so that every refusal has the same wait, whatever the speed of
+// the machine.
 func newCallersServer(t *testing.T) *callersServer {
 	c := &callersServer{routes: map[string]callersRoute{}, counts: map[string]int{}}
 	liveLimiter := memoryLimiter()
@@ -105,7 +105,7 @@ func newCallersServer(t *testing.T) *callersServer {
 	return c
 }
 
-// clientOutcome is what a client did within ten seconds of a refusal, as the programs of testdata/callers print it.
+// clientOutcome is what the caller of a client has Got when ten seconds are over, as testdata/callers prints it.
 type clientOutcome struct{ Client, Wait, Fields, Path, Got string }
 
 // TestClientsHandleARefusal has the middleware refuse clients of language models and of HTTP. It checks that

@@ -66,8 +66,8 @@ func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 			ok = w.Code == 429 && body == "{"+exhausted+"}"
 		case stream:
 			const endMessage = `{"error":{` + exhausted + `}}`
-			ok = w.Code == 200 && body == string([]byte{2, 0, 0, 0, byte(len(endMessage))})+endMessage &&
-				json.Valid([]byte(endMessage))
+			endFrame := string([]byte{2, 0, 0, 0, byte(len(endMessage))}) + endMessage // 2: end of the stream
+			ok = w.Code == 200 && body == endFrame && json.Valid([]byte(endMessage))
 		default:
 			ok = w.Code == 429 && strings.Contains(body, httplimit.QuotaExceeded) && header.Get("Grpc-Status") == ""
 		}

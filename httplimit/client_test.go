@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// TestMiddlewareWithTheClientOfAServer checks all modes of the middleware with the client of a server as its limiter.
+// TestMiddlewareWithTheClientOfAServer checks five configurations with the client of a server as the limiter.
 func TestMiddlewareWithTheClientOfAServer(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte(`

@@ -36,7 +36,7 @@ func ExampleHandler() {
 	// 429 "fixed-window 2/1d from-first";q=2;w=86400
 }
 
-// Batches of rows: each row counts, and 20 % of the whole stay free for others.
+// Each row of a batch counts for its sender. Of the limit of all requests, 20 % stay free for others.
 func ExampleNewHandler() {
 	limiter := headgate.New(memory.New(nil), nil)
 	middleware, err := httplimit.NewHandler(limiter, httplimit.HandlerConfig{

@@ -19,7 +19,7 @@ func Example() {
 	}))
 	defer server.Close()
 
-	limiter := headgate.New(memory.New(nil), nil) // a store that replicas share
+	limiter := headgate.New(memory.New(nil), nil) // or a store that replicas share
 	limit := headgate.MustParse("token-bucket 10/s")
 	transport, err := httplimit.New(limiter, limit, &httplimit.Config{MaxWait: 5 * time.Second})
 	if err != nil {

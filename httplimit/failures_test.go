@@ -110,7 +110,8 @@ func TestOnlyFailuresOfALimitByName(t *testing.T) {
 	}
 }
 
-// TestOnlyFailuresOfAnUnfitLimitByName checks that a limit that cannot give back successes is an error, uncharged.
+// TestOnlyFailuresOfAnUnfitLimitByName checks that a limit that cannot give back all of a success is answered with 500,
+// and is charged nothing.
 func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{"token-bucket 5/15m", "fixed-window 5/15m block 1h", "interval 5/15m", "gcra 5/15m"} {
@@ -143,7 +144,8 @@ func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
 	}
 }
 
-// TestOnlyFailuresCountsRequestsWithoutAnswer checks requests whose client leaves, or whose handler writes no status.
+// TestOnlyFailuresCountsRequestsWithoutAnswer checks requests whose handler writes no status: the client leaves, the
+// handler returns, or it panics.
 func TestOnlyFailuresCountsRequestsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]func(cancel func()){

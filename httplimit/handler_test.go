@@ -308,7 +308,7 @@ func namedLimit(name, notation string) headgate.Limit {
 
 func memoryStore() store.Store { return memory.New(nil) }
 
-// switchableStore is a store that fails while it is away.
+// switchableStore is a store whose Apply fails while away is set.
 type switchableStore struct {
 	store.Store
 	away atomic.Bool

@@ -125,7 +125,7 @@ func TestHoldOf(t *testing.T) {
 	}
 }
 
-// FuzzHoldOf checks that no header makes holdOf panic, or return a negative time.
+// FuzzHoldOf checks that no header makes holdOf panic or return a negative time, and that each hold has its field.
 func FuzzHoldOf(f *testing.F) {
 	for _, v := range []string{
 		"2", "1.5", "-1", "999999999999999", "Sat, 21 Nov 2026 12:01:00 GMT", "1795262405", "6m0s",
@@ -140,7 +140,7 @@ func FuzzHoldOf(f *testing.F) {
 			"Date": {rate}, "Age": {retry}, "Retry-After": {retry, reset}, "Ratelimit": {rate, reset},
 			"X-Ratelimit-Remaining": {remaining, remaining}, "X-Ratelimit-Reset": {reset},
 		}
-		for range 3 {
+		for range 3 { // with all fields, then without Age and Date, and then without Retry-After: each hides others
 			if d, field := httplimit.HoldOf(status, h, arrival); d < 0 || d > 0 != (field != "") {
 				t.Errorf("got %v by %q, want 0 or more, by a field if more", d, field)
 			}

@@ -130,8 +130,7 @@ func TestRetryAfterKeepsALongerBlock(t *testing.T) {
 		Next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			_, err := l.Block(req.Context(), fastLimit, "example.com", time.Hour, "another")
 			return &http.Response{
-				StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"),
-				Body: http.NoBody,
+				StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"), Body: http.NoBody,
 			}, err
 		}),
 	})
@@ -148,7 +147,7 @@ func TestRetryAfterKeepsALongerBlock(t *testing.T) {
 	}
 }
 
-// takeOnlyStore is a store that fails for every verb but Take.
+// takeOnlyStore is a store whose Apply fails unless the first op is a Take.
 type takeOnlyStore struct{ store.Store }
 
 func (s takeOnlyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -165,11 +164,10 @@ func TestAnAnswerIsReturnedThoughTheStoreIsAway(t *testing.T) {
 	rt, err := httplimit.New(headgate.New(takeOnlyStore{memory.New(nil)}, nil), fastLimit, &httplimit.Config{
 		Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{
-				StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 7"),
-				Body: body,
+				StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 7"), Body: body,
 			}, nil
 		}),
-		OnBackoff: func(h httplimit.Backoff) { backoff = h },
+		OnBackoff: func(b httplimit.Backoff) { backoff = b },
 	})
 	if err != nil {
 		t.Fatal(err)

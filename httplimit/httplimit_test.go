@@ -33,14 +33,15 @@ func TestMain(m *testing.M) {
 // fastLimit refuses no request of these tests by itself.
 var fastLimit = headgate.MustParse("token-bucket 1000/s")
 
-// scriptedServer answers with a script, then always with its last answer. Its client uses a RoundTripper, key "far".
+// scriptedServer sends the answers of a script, then always the last one. Its client sends by a RoundTripper with the
+// key "far".
 type scriptedServer struct {
 	*httptest.Server
 	client   *http.Client
 	limiter  *headgate.Limiter
 	mu       sync.Mutex
-	bodies   []string // of the requests
-	backoffs []httplimit.Backoff
+	bodies   []string            // of the requests; guarded by mu
+	backoffs []httplimit.Backoff // what OnBackoff got; guarded by mu
 }
 
 // answer is a status and lines of fields.
@@ -67,10 +68,10 @@ func newScriptedServer(t *testing.T, limit headgate.Limit, cfg httplimit.Config,
 	transport := &http.Transport{}
 	cfg.Next = transport
 	cfg.Key = func(*http.Request) string { return "far" }
-	cfg.OnBackoff = func(h httplimit.Backoff) {
+	cfg.OnBackoff = func(b httplimit.Backoff) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.backoffs = append(s.backoffs, h)
+		s.backoffs = append(s.backoffs, b)
 	}
 	rt, err := httplimit.New(s.limiter, limit, &cfg)
 	if err != nil {
@@ -122,7 +123,7 @@ func TestRefusedRequestsAreNotSent(t *testing.T) {
 	}
 }
 
-func TestWaitingEndsWithTheDeadline(t *testing.T) {
+func TestWaitsBeyondTheDeadlineAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
 		cfg := httplimit.Config{MaxWait: headgate.Never}
@@ -142,7 +143,7 @@ func TestWaitingEndsWithTheDeadline(t *testing.T) {
 	}
 }
 
-func TestWaitingEndsWithTheContext(t *testing.T) {
+func TestWaitingEndsWhenTheContextIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
 		synctest.Test(t, func(t *testing.T) {

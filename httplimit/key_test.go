@@ -113,9 +113,9 @@ type recordingLimiter struct {
 	charges []headgate.Charge
 }
 
-func (s *recordingLimiter) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
-	s.charges = append(s.charges, charges...)
-	return s.HandlerLimiter.Take(ctx, charges...)
+func (l *recordingLimiter) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
+	l.charges = append(l.charges, charges...)
+	return l.HandlerLimiter.Take(ctx, charges...)
 }
 
 func TestPathValues(t *testing.T) {
@@ -216,7 +216,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// FuzzRequest checks that every request is charged to valid keys, or is answered with 400 or 413 and not charged.
+// FuzzRequest checks that every request is charged to two valid keys, or is answered with 400 or 413 without a call of
+// OnError, or with 500 if its remote address is malformed.
 func FuzzRequest(f *testing.F) {
 	f.Add("192.0.2.1:1", "203.0.113.9", "key", "2.5", `{"rows":[1,2]}`)
 	f.Add("10.0.0.1:1", "203.0.113.9, 10.0.0.2", "a|b", "", `{"rows":[]}`)
@@ -275,8 +276,6 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-var errBody = errors.New("body")
-
 // TestATruncatedBodyIsAnsweredWith400 checks that a truncated body is answered with 400, and charges nothing.
 func TestATruncatedBodyIsAnsweredWith400(t *testing.T) {
 	t.Parallel()
@@ -295,4 +294,4 @@ func TestATruncatedBodyIsAnsweredWith400(t *testing.T) {
 // failingReader fails each read.
 type failingReader struct{}
 
-func (failingReader) Read([]byte) (int, error) { return 0, errBody }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("body") }

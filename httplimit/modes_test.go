@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-func TestModes(t *testing.T) {
+func TestShadowAndAdviseServeEveryRequest(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 2/1h from-first")
 	for name, tt := range map[string]struct {
@@ -114,7 +114,7 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestSkipRefuseStatusFields(t *testing.T) {
+func TestSkipRefuseStatusAndFieldsOptions(t *testing.T) {
 	t.Parallel()
 	cfg := httplimit.HandlerConfig{
 		Charges:  []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: httplimit.ByIP}},

@@ -118,8 +118,7 @@ func TestRetriesWaitThoughTheStoreIsAway(t *testing.T) {
 			Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 				sent = append(sent, time.Since(begin))
 				return &http.Response{
-					StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"),
-					Body: http.NoBody,
+					StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"), Body: http.NoBody,
 				}, nil
 			}),
 		})

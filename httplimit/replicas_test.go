@@ -108,7 +108,7 @@ type refusingServer struct {
 	requests  []arrivedRequest
 	refuse    bool          // whether the next request is answered with 429
 	refusedAt time.Time     // when the last request was answered with 429
-	paused    bool          // since then, until resume
+	paused    bool          // from refusedAt until resume
 	resumed   chan struct{} // closed by resume
 }
 
@@ -137,7 +137,7 @@ func (s *refusingServer) refuseNext() {
 	s.refuse = true
 }
 
-// resume makes the server answer requests again, once the store has the Retry-After.
+// resume makes the server answer waiting and further requests. Before, the store must have the Retry-After.
 func (s *refusingServer) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,8 @@ func (s *refusingServer) resume() {
 	close(s.resumed)
 }
 
-// countEarly waits until all replicas have sent a request after the Retry-After, and counts those before its end.
+// countEarly waits until each of the three replicas has sent a request after the end of the last Retry-After. It
+// returns how many requests came between the 429 and that end.
 func (s *refusingServer) countEarly(t *testing.T, name string) (early int) {
 	t.Helper()
 	await.Until(t, "all three "+name+" to send requests after the 429", func() bool {
@@ -198,7 +199,7 @@ func TestReplicasHoldBackTogether(t *testing.T) {
 	}
 }
 
-// startReplicas starts three processes, which end with their inputs. It returns the lines that they print.
+// startReplicas starts three processes, which end when their inputs are closed. lines has the lines that they print.
 func startReplicas(t *testing.T, storeURL, serverURL string) (inputs []io.WriteCloser, lines <-chan string) {
 	t.Helper()
 	output := make(chan string, 100)

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// TestSetRetryAfter checks that waits are rounded up, and that Retry-After and the pushback fit timers of 31 bits.
+// TestSetRetryAfter checks the fields of a refusal and its pushback: waits are rounded up, and fit timers of 31 bits.
 func TestSetRetryAfter(t *testing.T) {
 	t.Parallel()
 	const day, never = 24 * time.Hour, headgate.Never
@@ -94,7 +94,7 @@ func TestMiddlewareWritesRetryAfter(t *testing.T) {
 	}
 }
 
-// TestPacingByRateLimitAvoidsRefusals checks that a client that obeys RateLimit is never refused, and waits no longer.
+// TestPacingByRateLimitAvoidsRefusals checks that no client that obeys RateLimit is refused, and how long it takes.
 func TestPacingByRateLimitAvoidsRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

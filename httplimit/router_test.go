@@ -23,8 +23,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// routers are programs that put the middleware around POST /users/{id}, which answers 204, or 401 if the
-// request has a field Fail.
+// routers are functions that put a middleware around POST /users/{id}, which answers 204, or 401 if the request has a
+// field Fail.
 var routers = map[string]func(middleware func(http.Handler) http.Handler) http.Handler{
 	"net/http": func(middleware func(http.Handler) http.Handler) http.Handler {
 		mux := http.NewServeMux()
@@ -58,8 +58,9 @@ func answerUser(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// TestRouters sends up to 1,000 requests of two users at once. Exactly 100 of each must pass.
-func TestRouters(t *testing.T) {
+// TestRoutersAdmitExactlyTheLimit sends 300 or 1,000 requests of two users, up to 64 at once. Exactly 100 of each user
+// must pass.
+func TestRoutersAdmitExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {

@@ -28,40 +28,40 @@ func (h gatedHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(<-h.statuses)
 }
 
-// checkSuccesses sends requests of one address together to a limit of 5 failures. Five of them are served, and count
-// while they are in flight; the others are refused. When the five have succeeded, none counts.
+// checkSuccesses sends inFlight requests of one address at once to a limit of 5 failures. At most five are served, and
+// count while they are in flight; the others are refused. When the served ones have succeeded, none counts.
 func checkSuccesses(t *testing.T, l *headgate.Limiter, limit headgate.Limit, inFlight int) {
 	t.Helper()
 	gate := newGatedHandler()
 	h := mustHandler(t, l, httplimit.HandlerConfig{
 		OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 	})(gate)
-	codes := make(chan int, inFlight)
+	codes, served := make(chan int, inFlight), min(5, inFlight)
 	for range inFlight {
 		go func() { codes <- send(h, "").Code }()
 	}
-	for range min(5, inFlight) {
+	for range served {
 		<-gate.arrivals
 	}
 	refusals := 0
-	for range inFlight - min(5, inFlight) {
+	for range inFlight - served {
 		if code := <-codes; code == 429 {
 			refusals++
 		}
 	}
-	if n := usedUnits(t, l, limit, "192.0.2.1"); n != strconv.Itoa(min(5, inFlight)) {
-		t.Errorf("%v: got %s of %d requests in flight counted, want 5 at most", limit, n, inFlight)
+	if n := usedUnits(t, l, limit, "192.0.2.1"); n != strconv.Itoa(served) {
+		t.Errorf("%v: got %s of %d requests in flight counted, want %d", limit, n, inFlight, served)
 	}
-	for range min(5, inFlight) {
+	for range served {
 		gate.statuses <- 200
 	}
-	for range min(5, inFlight) {
+	for range served {
 		if code := <-codes; code != 200 {
 			t.Errorf("%v: got %d, want 200", limit, code)
 		}
 	}
-	if refusals != max(0, inFlight-5) {
-		t.Errorf("%v: got %d of %d refused, want %d", limit, refusals, inFlight, max(0, inFlight-5))
+	if refusals != inFlight-served {
+		t.Errorf("%v: got %d of %d refused, want %d", limit, refusals, inFlight, inFlight-served)
 	}
 	s, err := l.Inspect(t.Context(), limit, "192.0.2.1")
 	if err != nil || s.Used.String() != "0" || !s.BlockedUntil.IsZero() {
@@ -75,7 +75,7 @@ func TestRefundFailures(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		failed  func(*httplimit.Response) bool
-		want    string
+		want    string // charged
 	}{
 		"200":   {func(http.ResponseWriter, *http.Request) {}, nil, "1"},
 		"404":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, nil, "1"},
@@ -162,7 +162,7 @@ func TestSettleCorrectsTheCharge(t *testing.T) {
 		header string // of the answer
 		panics bool
 		refund bool
-		want   string
+		want   string // tokens charged
 		errors int
 	}{
 		"less":           {httplimit.SettleByHeader("Tokens"), "7", false, false, "7", 0},
@@ -214,10 +214,10 @@ func TestSettleCorrectsTheCharge(t *testing.T) {
 		if tt.panics && tt.refund {
 			wantRequests = "0"
 		}
-		if n, m := usedUnits(t, l, tokens, "192.0.2.1"), usedUnits(t, l, requests, "192.0.2.1"); n != tt.want || m != wantRequests ||
-			errCount != tt.errors {
-			t.Errorf("%s: got %s tokens and %s requests charged, %d errors; want %s, %s, %d", name, n, m, errCount, tt.want,
-				wantRequests, tt.errors)
+		gotTokens, gotRequests := usedUnits(t, l, tokens, "192.0.2.1"), usedUnits(t, l, requests, "192.0.2.1")
+		if gotTokens != tt.want || gotRequests != wantRequests || errCount != tt.errors {
+			t.Errorf("%s: got %s tokens and %s requests charged, %d errors; want %s, %s, %d", name, gotTokens,
+				gotRequests, errCount, tt.want, wantRequests, tt.errors)
 		}
 	}
 }

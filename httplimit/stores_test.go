@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// TestOnlyFailuresInADatabase checks in each store that successes leave nothing charged, and that only failures block.
+// TestOnlyFailuresInADatabase checks in several stores that successes leave nothing charged, and that failures block.
 func TestOnlyFailuresInADatabase(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
 		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
@@ -35,7 +35,7 @@ func TestOnlyFailuresInADatabase(t *testing.T) {
 	})
 }
 
-// databases are the stores outside of this process. make test uses the first one only.
+// databases are the stores that keep their data outside of this process. make test uses the first one only.
 var databases = []struct {
 	name string
 	open func(t *testing.T) (store.Store, error)
@@ -52,7 +52,7 @@ var databases = []struct {
 	}},
 }
 
-// overStores runs a test over memory and over each database.
+// overStores runs a test over memory and over the databases of the tier.
 func overStores(t *testing.T, test func(*testing.T, store.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, memoryStore()) })
 	for _, database := range tier.Pick(databases[:1], databases, databases) {
@@ -147,15 +147,16 @@ func resetBeforeRefund(t *testing.T, l *headgate.Limiter, limit headgate.Limit, 
 	}
 }
 
-// checkFailures lets requests of one address fail, one after another. The last one must block the address.
-func checkFailures(t *testing.T, l *headgate.Limiter, limit headgate.Limit, times int) {
+// checkFailures lets requests of one address fail, one after another. The last failure must block the address: one more
+// request is refused.
+func checkFailures(t *testing.T, l *headgate.Limiter, limit headgate.Limit, failures int) {
 	t.Helper()
 	h := mustHandler(t, l, httplimit.HandlerConfig{
 		OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 	})(respondWith(401))
-	for i := range times + 1 {
+	for i := range failures + 1 {
 		want := 401
-		if i == times {
+		if i == failures {
 			want = 429
 		}
 		if code := send(h, "").Code; code != want {
@@ -165,7 +166,7 @@ func checkFailures(t *testing.T, l *headgate.Limiter, limit headgate.Limit, time
 		if err != nil {
 			t.Fatal(err)
 		}
-		if blocked := !s.BlockedUntil.IsZero(); blocked != (i+1 >= times) {
+		if blocked := !s.BlockedUntil.IsZero(); blocked != (i+1 >= failures) {
 			t.Errorf("%v: after %d failures: got blocked %v", limit, i+1, blocked)
 		}
 	}

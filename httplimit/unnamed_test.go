@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestNewHandlerWarnsOfASharedLimit checks when a second handler of one notation logs a warning.
+// TestNewHandlerWarnsOfASharedLimit checks for which limits of two handlers the second one logs a warning.
 func TestNewHandlerWarnsOfASharedLimit(t *testing.T) {
 	t.Parallel()
 	unnamed := headgate.MustParse("sliding-log 5/1m")

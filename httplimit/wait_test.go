@@ -62,7 +62,7 @@ func TestRetryAfterHoldsQueuedRequests(t *testing.T) {
 				t.Fatalf("%s: 429 at %v, sent at %v; want the fourth 2 s later", notation, refusedAt, sent)
 			}
 			for i := 4; i < len(sent); i++ {
-				const minGap = 99 * time.Millisecond // a tenth of a second, less rounding
+				const minGap = 99 * time.Millisecond // 100 ms, less rounding; shorter between two fixed windows
 				if d := sent[i] - sent[i-1]; d < minGap && !strings.HasPrefix(notation, "fixed") ||
 					d > time.Second {
 					t.Errorf("%s: sent at %v, want gaps of 100 ms", notation, sent)
@@ -115,8 +115,7 @@ func TestRetriesStopBeforeTheDeadline(t *testing.T) {
 			MaxWait: headgate.Never, Retries: 3,
 			Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 				return &http.Response{
-					StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"),
-					Body: http.NoBody,
+					StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"), Body: http.NoBody,
 				}, nil
 			}),
 		})
@@ -134,7 +133,7 @@ func TestRetriesStopBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// slowStore needs a tenth of a second to answer.
+// slowStore needs a tenth of a second for each Apply.
 type slowStore struct{ *memory.Store }
 
 func (s slowStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPlainAndAlone changes one property of a plain take at a time, and checks what Op.Plain and Op.Alone return.
+// TestPlainAndAlone changes a plain take in one way at a time, and checks what Op.Plain and Op.Alone return.
 func TestPlainAndAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
@@ -23,14 +23,14 @@ func TestPlainAndAlone(t *testing.T) {
 		{"under another law", func(op *law.Op) { op.Params = law.Params{Kind: law.Log, History: 1} }, true, true},
 		{"at a test time", func(op *law.Op) { op.Now = 1 }, true, true},
 		{"with a window", func(op *law.Op) { op.Window[3] = 1 }, true, true},
-		{"several", func(op *law.Op) { op.Count = 2 }, false, true},
+		{"of count 2", func(op *law.Op) { op.Count = 2 }, false, true},
 		{"partial", func(op *law.Op) { op.Partial = true }, false, true},
 		{"with a ceiling", func(op *law.Op) { op.Ceiling = 1 }, false, true},
 		{"a check", func(op *law.Op) { op.Verb = law.Check }, false, true},
 		{"a return", func(op *law.Op) { op.Verb = law.Return }, false, true},
 		{"with an ID", func(op *law.Op) { op.ID, op.TTL = "id", 1 }, false, false},
 		{"deferred", func(op *law.Op) { op.Deferred = true }, false, false},
-		{"settled", func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" }, false, false},
+		{"a settlement", func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" }, false, false},
 	} {
 		op := law.Op{Verb: law.Take, Cost: 1, Count: 1, Cell: law.Cell{Limit: "limit", Key: "key"}}
 		if tt.change(&op); op.Plain() != tt.wantPlain || op.Alone() != tt.wantAlone {

@@ -108,7 +108,7 @@ func TestPartialGrantsToTheBrim(t *testing.T) {
 	}
 }
 
-func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
+func TestTimesOutsideTheCalendarBoundariesAreStale(t *testing.T) {
 	t.Parallel()
 	cellsByKey := map[string]*cell{}
 	op := takeFrom("a", 1)

@@ -21,7 +21,7 @@ func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	return c.batch(op)[0]
 }
 
-// batch applies ops as one batch, and writes the cell as a store does.
+// batch applies ops to the cell as one batch, and writes it as a store does.
 func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	if c.Receipts == nil {
 		c.Receipts = map[string]law.Receipt{}

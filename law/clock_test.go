@@ -27,13 +27,15 @@ func TestABackwardStepOfTheClockMintsNothing(t *testing.T) {
 	t.Parallel()
 	for _, setBack := range []int64{second, 30 * second, 3600 * second} {
 		var c cell
-		n := takeEachMillisecond(&c, bucketOf100, start, 2*second, func(t int64) int64 { return t })
-		n += takeEachMillisecond(&c, bucketOf100, start+2*second, 2*second, func(t int64) int64 { return t - setBack })
+		n := takeEachMillisecond(&c, bucketOf100, start, 2*second, func(now int64) int64 { return now })
+		n += takeEachMillisecond(&c, bucketOf100, start+2*second, 2*second, func(now int64) int64 {
+			return now - setBack
+		})
 		if n > 100+4*100 { // the burst, and 4 s at 100/s
 			t.Errorf("set back by %d s: %d passed in 4 s, want at most 500", setBack/second, n)
 		}
 		// The later step forward lets at most one more burst pass.
-		n += takeEachMillisecond(&c, bucketOf100, start+4*second, 2*second, func(t int64) int64 { return t })
+		n += takeEachMillisecond(&c, bucketOf100, start+4*second, 2*second, func(now int64) int64 { return now })
 		if n > 100+6*100+100 {
 			t.Errorf("set back by %d s and forward again: %d passed in 6 s, want at most 800", setBack/second, n)
 		}
@@ -49,16 +51,15 @@ func TestAForwardJumpMintsOneBurstAndIsHealed(t *testing.T) {
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 100_000, Step: second, Drain: law.Max},
 	} {
 		var c cell
-		const day = 86400 * second
-		n := takeEachMillisecond(&c, p, start, 2*second, func(t int64) int64 { return t })
-		n += takeEachMillisecond(&c, p, start+2*second, second, func(t int64) int64 { return t + day })
+		n := takeEachMillisecond(&c, p, start, 2*second, func(now int64) int64 { return now })
+		n += takeEachMillisecond(&c, p, start+2*second, second, func(now int64) int64 { return now + day })
 		passedBefore := n
-		n += takeEachMillisecond(&c, p, start+3*second, 6*second, func(t int64) int64 { return t })
+		n += takeEachMillisecond(&c, p, start+3*second, 6*second, func(now int64) int64 { return now })
 		if n > 100+9*100+100+100 { // the burst, 9 s at 100/s, a burst for the jump, one for windows that it cut short
 			t.Errorf("law %d: %d passed in 9 s, want at most 1200", p.Kind, n)
 		}
 		if n-passedBefore < 2*100 {
-			t.Errorf("law %d: %d passed in the 6 s after the clock came back, want 200", p.Kind, n-passedBefore)
+			t.Errorf("law %d: %d passed in the 6 s after the clock came back, want 200 or more", p.Kind, n-passedBefore)
 		}
 	}
 }
@@ -69,10 +70,10 @@ func TestClockSkewAddsNoMoreThanItsLength(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []int64{1000, 200_000, 1_900_000} {
 		var c cell
-		clock := int64(0) // 0 or 1: the clock ahead
-		n := takeEachMillisecond(&c, bucketOf100, start, 20*second, func(t int64) int64 {
-			clock = 1 - clock
-			return t + clock*skew
+		ahead := int64(0) // 1 if the clock ahead decides, else 0
+		n := takeEachMillisecond(&c, bucketOf100, start, 20*second, func(now int64) int64 {
+			ahead = 1 - ahead
+			return now + ahead*skew
 		})
 		if maxPassed := 100 + 20*100 + 100*skew/second + 1; n > maxPassed {
 			t.Errorf("clocks %d us apart: %d passed, want at most %d", skew, n, maxPassed)
@@ -84,10 +85,7 @@ func TestDebitAboveTheCapacityDrainsAndEndsWithItsWindow(t *testing.T) {
 	t.Parallel()
 	debit := func(p law.Params, n int64) law.Op {
 		op := take(p, n*p.Unit)
-		op.Ceiling = law.Max
-		if p.Kind == law.Window {
-			op.Ceiling = 1<<32 - 1
-		}
+		op.Ceiling = p.Highest()
 		return op
 	}
 	var c cell
@@ -151,9 +149,9 @@ func TestNothingIsDecidedAtATimeOutOfRange(t *testing.T) {
 	}
 }
 
-// TestTimesKeepTheBoundWhenTheClockStepsBack sets the clock back by less than 2 s, again and again. By the reported
-// decision times, no interval has more than the bound.
-func TestTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
+// TestDecisionTimesKeepTheBoundWhenTheClockStepsBack sets the clock back by less than 2 s, again and again. By the
+// reported decision times, no interval has more than the bound.
+func TestDecisionTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, p := range map[string]law.Params{

@@ -156,7 +156,7 @@ func TestCeiling(t *testing.T) {
 	} {
 		p := bucketOf5
 		if tt.wait == law.Max {
-			p.Drain = law.Max / 2
+			p.Drain = law.Max / 2 // so that the ceiling exceeds law.Max
 		}
 		if got := p.Ceiling(tt.wait); got != tt.want {
 			t.Errorf("wait of %d us: ceiling %d, want %d", tt.wait, got, tt.want)

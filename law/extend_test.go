@@ -46,7 +46,7 @@ func checkExtensions(t *testing.T, p law.Params, rng *rand.Rand) (returned int64
 		now += rng.Int64N(1200)
 		if len(ids) == 0 || rng.IntN(3) == 0 {
 			op := take(p, 1+rng.Int64N(2500))
-			op.ID, op.TTL = strconv.Itoa(n), 1<<40
+			op.ID, op.TTL = strconv.Itoa(n), 1<<40 // 13 days
 			if out := c.apply(op, now); out.Granted == 1 {
 				open[op.ID], ids = []part{{now, op.Cost}}, append(ids, op.ID)
 			}
@@ -101,8 +101,7 @@ func checkExtensions(t *testing.T, p law.Params, rng *rand.Rand) (returned int64
 	return returned, extensions
 }
 
-// TestSettleOfExtendedCharges settles charges that were extended later than they were made, and checks what is given
-// back.
+// TestSettleOfExtendedCharges settles charges, most of them extended before, and checks how much is given back.
 func TestSettleOfExtendedCharges(t *testing.T) {
 	t.Parallel()
 	const from = start - start%(100*second) // the begin of a window by the epoch
@@ -146,7 +145,7 @@ func TestSettleOfExtendedCharges(t *testing.T) {
 		var c cell
 		op := take(tt.p, tt.firstUnits*tt.p.Unit)
 		op.ID, op.TTL = "id", 1000*second
-		if tt.p == faster {
+		if tt.p == faster { // the first charge is by the slower rule
 			op.Params = tokenBucketOf10
 		}
 		c.apply(op, from)

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func TestGiveBack(t *testing.T) {
+func TestAReturnGivesBackNoMoreThanStillCounts(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10 * second}
 	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10 * second}
@@ -22,14 +22,14 @@ func TestGiveBack(t *testing.T) {
 		p           law.Params
 		charges     []charge
 		at, credits int64 // when, and how much of the first charge is given back
-		want, inUse int64
+		want, inUse int64 // credits given back, and in use after that
 	}{
 		{"at once, all of it", bucketOf5, []charge{{0, 3000}}, 0, 3000, 3000, 0},
 		{"half", bucketOf5, []charge{{0, 3000}}, 0, 1500, 1500, 1500},
 		{"what has not drained", bucketOf5, []charge{{0, 3000}}, 2 * second, 3000, 1000, 0},
 		{"nothing once all has drained", bucketOf5, []charge{{0, 3000}}, 3 * second, 3000, 0, 0},
 		{
-			"no more than drains until its end, where others came later", bucketOf5,
+			"what has not drained, where others came later", bucketOf5,
 			[]charge{{0, 3000}, {2 * second, 4000}},
 			2 * second, 3000, 1000, 4000,
 		},
@@ -69,9 +69,9 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// TestAReturnDoesNotMoveEmptyAt checks that a return does not bring EmptyAt nearer. A cell that is swept forgets what
-// was returned to it, so it has to stay until no charge can be returned any more.
-func TestAReturnDoesNotMoveEmptyAt(t *testing.T) {
+// TestAReturnBringsEmptyAtNoNearer checks that neither a return nor the next charge brings EmptyAt nearer. A cell that
+// is swept forgets what was returned to it, so it has to stay until no charge can be returned any more.
+func TestAReturnBringsEmptyAtNoNearer(t *testing.T) {
 	t.Parallel()
 	var c cell
 	op := take(bucketOf5, 2500)
@@ -130,8 +130,9 @@ type charge struct {
 	remaining int64 // the cost less the part that is unused
 }
 
-// randomHistory makes 40 random steps on a cell, with pauses of less than maxPause. A step is a charge under one of the
-// limits, or gives back a random part of a charge, once each. It returns the charges, and how much was given back.
+// randomHistory makes 40 random steps on a cell, with pauses of less than maxPause. A step charges under one of the
+// limits, or gives back a random part of a charge that is still whole. randomHistory returns the admitted charges, and
+// how many credits were given back.
 func randomHistory(rng *rand.Rand, maxPause int64, limits ...law.Params) (charges []charge, returned int64) {
 	var c cell
 	now := start
@@ -156,7 +157,7 @@ func randomHistory(rng *rand.Rand, maxPause int64, limits ...law.Params) (charge
 	return charges, returned
 }
 
-// maxCredits returns the most credits that may pass from a time to another one, both included.
+// maxCredits returns the most credits that may pass from one time to another, both included.
 func maxCredits(p law.Params, from, to int64) int64 {
 	switch {
 	case p.Kind == law.Log:
@@ -217,10 +218,10 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (retur
 				continue // each request is given back once
 			}
 			r.isReturned = true
-			inPart := r.start <= now && rng.IntN(2) == 0
+			isPartial := r.start <= now && rng.IntN(2) == 0
 			for k, i := range r.limitIndex {
 				unused := r.ops[k].Cost
-				if inPart {
+				if isPartial {
 					unused = 1 + rng.Int64N(unused)
 				}
 				returned += cells[i].apply(law.Back(&r.ops[k], &r.outs[k], unused), now).Granted
@@ -249,8 +250,8 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (retur
 		if r.start > 0 {
 			requests = append(requests, r)
 		}
-		if r.start > now+wait+700 {
-			t.Fatalf("a request starts after %d us, want at most %d", r.start-now, wait)
+		if r.start > now+wait+700 { // a start is put off to the end of a step, of at most 700 us
+			t.Fatalf("a request starts after %d us, want at most %d", r.start-now, wait+700)
 		}
 	}
 	for i, p := range limits {
@@ -275,8 +276,8 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (retur
 	return returned
 }
 
-// TestAFixedWindowGivesBackChargesInAnyOrder charges a window several times, and gives charges back in random order:
-// each in full until the window ends, even while more is in use than the capacity.
+// TestAFixedWindowGivesBackChargesInAnyOrder charges a window several times, and gives random parts of the charges back
+// in random order: all that is asked for until the window ends, even while more is in use than the capacity.
 func TestAFixedWindowGivesBackChargesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const from = start - start%(10*second) // the begin of a window by the epoch

@@ -16,7 +16,7 @@ func TestABatchOnALogEqualsSingleOps(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var batchCell, singleCell cell
 		now := start
-		var entries []int64
+		var entryNumbers []int64
 		for range 30 {
 			var ops []law.Op
 			for group := range uint32(1 + rng.IntN(6)) {
@@ -28,13 +28,13 @@ func TestABatchOnALogEqualsSingleOps(t *testing.T) {
 				if rng.IntN(4) == 0 {
 					op.Now -= rng.Int64N(60)
 				}
-				verb := rng.IntN(9)
-				if len(entries) == 0 {
-					verb = 7
-				} else if verb < 6 {
-					op.EntryNumber = entries[max(0, len(entries)-1-rng.IntN(6))]
+				choice := rng.IntN(9) // 6 and 7: a take
+				if len(entryNumbers) == 0 {
+					choice = 7
+				} else if choice < 6 {
+					op.EntryNumber = entryNumbers[max(0, len(entryNumbers)-1-rng.IntN(6))]
 				}
-				switch verb {
+				switch choice {
 				case 0:
 					op.Verb = law.Check
 				case 1, 2:
@@ -60,7 +60,7 @@ func TestABatchOnALogEqualsSingleOps(t *testing.T) {
 					t.Fatalf("seed %d, op %d of %+v:\n got %+v\nwant %+v", seed, i, ops, got[i], want[i])
 				}
 				if n := got[i].EntryNumber; n > 0 {
-					entries = append(entries, n)
+					entryNumbers = append(entryNumbers, n)
 				}
 			}
 			if got, want := countingEntries(&batchCell), countingEntries(&singleCell); !slices.Equal(got, want) {

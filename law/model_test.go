@@ -40,7 +40,7 @@ func (b *tokenBucket) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// gcra is ITU-T I.371 with an increment for each unit, and a tolerance of burst increments.
+// gcra is ITU-T I.371 with an increment for each unit. A take may put tat at most burst increments ahead of its time.
 type gcra struct{ tat, increment, burst *big.Rat } // tat: the theoretical arrival time
 
 func (g *gcra) take(now int64, n *big.Rat) bool {
@@ -133,26 +133,26 @@ func (l *slidingLog) take(now int64, n *big.Rat) bool {
 
 // textbooks returns, by name, functions that return parameters of a law and the textbook that has to decide the same.
 func textbooks() map[string]func() (law.Params, textbook) {
-	// bucket returns a bucket's parameters, its rate in units per microsecond, and its burst in units.
-	bucket := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
+	// bucketParams returns a bucket's parameters, its rate in units per microsecond, and its burst in units.
+	bucketParams := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
 		return law.Params{Kind: law.Bucket, Unit: unit, Capacity: burst * unit, Step: step, Drain: drain},
 			big.NewRat(drain, unit*step), big.NewRat(burst, 1)
 	}
 	return map[string]func() (law.Params, textbook){
 		"token bucket 3/s": func() (law.Params, textbook) {
-			p, r, b := bucket(1_000_000, 3, 1, 7)
+			p, r, b := bucketParams(1_000_000, 3, 1, 7)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"token bucket 10^7/s": func() (law.Params, textbook) {
-			p, r, b := bucket(1000, 10_000, 1, 20)
+			p, r, b := bucketParams(1000, 10_000, 1, 20)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"token bucket 10^9/30d": func() (law.Params, textbook) {
-			p, r, b := bucket(324_000, 125, 1, 1000)
+			p, r, b := bucketParams(324_000, 125, 1, 1000)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"gcra 10/s": func() (law.Params, textbook) {
-			p, r, b := bucket(100_000, 1, 1, 5)
+			p, r, b := bucketParams(100_000, 1, 1, 5)
 			return p, &gcra{increment: new(big.Rat).Inv(r), burst: b}
 		},
 		"fixed window, aligned": func() (law.Params, textbook) {
@@ -226,7 +226,7 @@ func FuzzTextbooks(f *testing.F) {
 		now := start
 		for i := 0; i+1 < len(steps) && i < 400; i += 2 {
 			now += int64(steps[i]) * int64(steps[i]) * 97 // 0 to 6.3 s
-			credits := 1 + int64(steps[i+1])*p.Unit/85
+			credits := 1 + int64(steps[i+1])*p.Unit/85    // up to 3 units
 			out := c.apply(take(p, credits), now)
 			if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
 				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", name, i/2, credits, out.Granted,
@@ -267,7 +267,7 @@ func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
 	}
 }
 
-// randomParams returns valid parameters of any law.
+// randomParams returns valid parameters of any law, without a calendar.
 func randomParams(rng *rand.Rand) law.Params {
 	p := law.Params{
 		Kind: law.Kind(1 + rng.IntN(3)), Unit: 1 + rng.Int64N(100_000),
@@ -290,9 +290,9 @@ func randomParams(rng *rand.Rand) law.Params {
 	return p
 }
 
-// exactWindow reports whether a cost fits by the exact rule of a sliding window: level counts in full, and prev by the
-// part of the previous window that is less than a window ago.
-func exactWindow(prev, level, cost, elapsed, window, capacity int64) bool {
+// fitsExactWindow reports whether a cost fits by the exact rule of a sliding window: level counts in full, and prev by
+// the part of the previous window that is less than a window ago.
+func fitsExactWindow(prev, level, cost, elapsed, window, capacity int64) bool {
 	sum := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(window-elapsed, window))
 	return sum.Add(sum, big.NewRat(level+cost, 1)).Cmp(big.NewRat(capacity, 1)) <= 0
 }
@@ -319,7 +319,7 @@ func TestTheWindowLawIsNeverLooserThanTheExactRule(t *testing.T) {
 			}
 			at = now
 			cost := 1 + rng.Int64N(p.Capacity/2)
-			fits := exactWindow(prev, level, cost, now%window, window, p.Capacity)
+			fits := fitsExactWindow(prev, level, cost, now%window, window, p.Capacity)
 			granted := c.apply(take(p, cost), now).Granted == 1
 			if granted && !fits {
 				t.Fatalf("seed %d: window %d: admitted %d on %d and %d, %d us after its begin", seed, window, cost,

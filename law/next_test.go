@@ -13,11 +13,10 @@ import (
 // and passes at it.
 func TestNextAtIsWhenOneFits(t *testing.T) {
 	t.Parallel()
-	const second = 1_000_000
 	for name, p := range map[string]law.Params{
 		"bucket":        {Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 3, Drain: 7},
 		"fractions":     {Kind: law.Bucket, Unit: 1000, Capacity: 1500, Step: second, Drain: 300},
-		"interval":      {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 9000, Step: 10 * second, Drain: 3000},
+		"by the epoch":  {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 9000, Step: 10 * second, Drain: 3000},
 		"fixed window":  {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 3000, Step: second, Drain: law.Max},
 		"from first":    {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: second, Drain: law.Max},
 		"less than one": {Kind: law.Bucket, Unit: 1000, Capacity: 50, Step: 1000, Drain: 1},
@@ -66,7 +65,7 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 			})
 		}
 		if checks < 100 {
-			t.Errorf("%s: only %d checks, want 100", name, checks)
+			t.Errorf("%s: only %d checks, want 100 or more", name, checks)
 		}
 	}
 }

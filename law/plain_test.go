@@ -50,7 +50,7 @@ func TestTakePlainEqualsApply(t *testing.T) {
 	}
 }
 
-// TestChargesWhoseSumFitsAreGranted checks that all charges of a batch on a plain cell are granted if TakePlain grants
+// TestChargesWhoseSumFitsAreGranted checks that charges of a plain cell at one time are all granted if TakePlain grants
 // their sum, since stores decide by the sum.
 func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 	t.Parallel()
@@ -80,8 +80,8 @@ func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 			ops = append(ops, op)
 		}
 		sums++
-		ok, level, at, _, _ := law.TakePlain(&p, oldState.Level, oldState.At, sum, now)
-		if !ok || sum > p.Capacity {
+		granted, level, at, _, _ := law.TakePlain(&p, oldState.Level, oldState.At, sum, now)
+		if !granted || sum > p.Capacity {
 			continue
 		}
 		grantedSums++
@@ -97,6 +97,6 @@ func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 		}
 	}
 	if grantedSums < sums/10 {
-		t.Errorf("%d of %d sums were granted, want a tenth", grantedSums, sums)
+		t.Errorf("%d of %d sums were granted, want a tenth or more", grantedSums, sums)
 	}
 }

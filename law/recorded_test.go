@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// recordingStore is a store that records each batch that it decides, and 32 bits of a hash of the outcomes.
+// recordingStore is a store that records each batch that it decides, and a 32-bit hash of its outcomes.
 type recordingStore struct {
 	store.Store
 	batches *[]string        // each batch with its outcomes, for error messages
@@ -26,7 +26,7 @@ func (r recordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outc
 	h := fnv.New32a()
 	for i := range outs {
 		o := &outs[i]
-		s := &o.State
+		s := &o.State // false below stands for a field of the record that outcomes no longer have
 		fmt.Fprintln(h, o.Granted, o.Used, o.Clock, o.RetryAt, o.StartAt, o.EntryNumber, o.Stale, o.Replayed, false,
 			o.Err, s.Kind, s.Level, s.Prev, s.At, s.Unit, s.Step, s.EmptyAt, s.BlockedUntil)
 	}

@@ -46,7 +46,7 @@ type reservation struct {
 	admitted bool
 }
 
-// decide computes whether a reservation is admitted, when it starts, and the levels after it.
+// decide sets whether a reservation is admitted and when it starts, and charges the buckets of the model if it is.
 func (r *reservation) decide(wait int64) {
 	ownStarts := make([]int64, len(r.charges)) // the start of each charge if it were alone
 	r.admitted, r.start = true, r.at
@@ -78,7 +78,7 @@ func (r *reservation) decide(wait int64) {
 	}
 }
 
-// settle returns the credits that a settlement should give back. Below 0, they are charged in addition.
+// settle settles a charge in the model, and returns the credits given back. Below 0, they are charged in addition.
 func (c *bucketCharge) settle(chargedAt, now, actual int64) int64 {
 	b := c.bucket
 	b.drain(now)
@@ -98,7 +98,7 @@ func (c *bucketCharge) settle(chargedAt, now, actual int64) int64 {
 	return unused
 }
 
-// apply applies ops, one for each of the first charges, to the cells.
+// apply applies ops, one for each charge, to the cells.
 func (r *reservation) apply(ops []law.Op) []law.Outcome {
 	outs, records := make([]law.Outcome, len(ops)), make([]*law.Record, len(ops))
 	for i := range ops {
@@ -112,7 +112,7 @@ func (r *reservation) apply(ops []law.Op) []law.Outcome {
 }
 
 // TestReservationsAreExact compares random histories of reservations on up to three limits with exact arithmetic. They
-// are settled at less or more by their ids, or given back in part without an id.
+// are settled at less or more, by their ids or by their outcomes.
 func TestReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	seed := tier.Seed()
@@ -124,6 +124,7 @@ func TestReservationsAreExact(t *testing.T) {
 	}
 }
 
+// checkExactReservations compares one random history.
 func checkExactReservations(t *testing.T, rng *rand.Rand) {
 	now := start
 	var buckets []*exactBucket

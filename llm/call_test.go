@@ -16,10 +16,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-var tokens = headgate.MustParseNamed("tokens", "fixed-window 100/1d")
+var tokenLimit = headgate.MustParseNamed("tokens", "fixed-window 100/1d")
 
 func charges(u llm.Usage) []headgate.Charge {
-	return []headgate.Charge{{Limit: tokens, Key: "acme", Cost: headgate.Units(u.Tokens())}}
+	return []headgate.Charge{{Limit: tokenLimit, Key: "acme", Cost: headgate.Units(u.Tokens())}}
 }
 
 func newLimiter(t *testing.T) *headgate.Limiter {
@@ -31,7 +31,7 @@ func newLimiter(t *testing.T) *headgate.Limiter {
 
 func usedTokens(t *testing.T, l *headgate.Limiter) string {
 	t.Helper()
-	s, err := l.Inspect(t.Context(), tokens, "acme")
+	s, err := l.Inspect(t.Context(), tokenLimit, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestBodySettles checks that the body passes unchanged, and how many tokens are charged after Close.
+// TestBodySettles checks that the body passes unchanged, up to where the limit ends it, and what Close charges.
 func TestBodySettles(t *testing.T) {
 	const (
 		word  = "event: x\ndata: {\"text\":\"word\"}\n\n"
@@ -62,7 +62,7 @@ func TestBodySettles(t *testing.T) {
 		end      io.Reader // after the text; nil: EOF
 		options  *llm.Options
 		wantUsed string
-		refusal  bool
+		refusal  bool // the limit ends the stream
 	}{
 		"JSON":                                 {false, 200, json, nil, nil, "13", false},
 		"JSON without a usage":                 {false, 200, `{}`, nil, nil, "30", false},

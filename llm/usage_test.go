@@ -96,7 +96,7 @@ func TestPricesFindAndCost(t *testing.T) {
 	}{
 		{"gpt-5-mini", llm.Usage{Input: 104}, "0.000026"},
 		{"gpt-5-mini", llm.Usage{CachedInput: 1}, "0.000000025"},
-		{"gpt-5-mini", allKinds, "0.0202755"}, // tokens that are written to a cache cost as much as input
+		{"gpt-5-mini", allKinds, "0.0202755"}, // without a price of their own, writes to a cache cost as much as input
 		{"gpt-6", llm.Usage{Input: 900, Output: 200}, "0.017"},
 		{"claude-sonnet-5", allKinds, "0.156381"},
 		{"claude-opus-5", llm.Usage{CachedInput: 1_000_000}, "15"},
@@ -124,7 +124,7 @@ func TestPricesFindAndCost(t *testing.T) {
 	}
 }
 
-// FuzzUsage checks that no count is negative, and, for texts without 0 and -, that Add reports a usage if it sets one.
+// FuzzUsage checks that no count is negative. For texts without 0 and -, Add reports a usage exactly if it sets one.
 func FuzzUsage(f *testing.F) {
 	for _, text := range []string{
 		`{"usage":{"prompt_tokens":9223372036854775807,"prompt_tokens_details":{"cached_tokens":9223372036854775807}}}`,

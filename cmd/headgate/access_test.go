@@ -22,12 +22,12 @@ import (
 // runArgs runs the command in this process.
 func runArgs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code = runMain(t.Context(), args, strings.NewReader(""), &out, &errs)
-	return code, out.String(), errs.String()
+	var out, errOut bytes.Buffer
+	code = runMain(t.Context(), args, strings.NewReader(""), &out, &errOut)
+	return code, out.String(), errOut.String()
 }
 
-// newToken makes a token in a file.
+// newToken makes a token in a file, and returns it.
 func newToken(t *testing.T, file, name string, args ...string) string {
 	t.Helper()
 	code, token, stderr := runArgs(t, append([]string{"token", "new", name, "--tokens", file}, args...)...)
@@ -37,8 +37,8 @@ func newToken(t *testing.T, file, name string, args ...string) string {
 	return strings.TrimSpace(token)
 }
 
-// postCharge posts a charge with a token, and returns the status and the body.
-func postCharge(t *testing.T, client *http.Client, url, token string) (int, string) {
+// postCharge posts a charge with a token, and returns the status and the body: 0 and the error if there is no answer.
+func postCharge(t *testing.T, client *http.Client, url, token string) (status int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -59,7 +59,7 @@ func postCharge(t *testing.T, client *http.Client, url, token string) (int, stri
 	return res.StatusCode, string(text)
 }
 
-// serveUntilExit runs a server in this process that must not be able to start. If it starts, it ends with code 0.
+// serveUntilExit runs a server in this process that must not start. If it does, it ends with 0 after await.Patience.
 func serveUntilExit(t *testing.T, args ...string) (code int, output string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
@@ -77,7 +77,7 @@ func TestTokensFileIsReloaded(t *testing.T) {
 	s := start(t, dir, "--tokens", file, "--store", "memory:")
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
-	take := func(token string) int { code, _ := postCharge(t, client, s.url+"/v1/take", token); return code }
+	take := func(token string) int { status, _ := postCharge(t, client, s.url+"/v1/take", token); return status }
 	if got := take(firstToken); got != 200 {
 		t.Errorf("with the token: %d, want 200", got)
 	}
@@ -92,7 +92,7 @@ func TestTokensFileIsReloaded(t *testing.T) {
 	if got := take(firstToken); got != 200 {
 		t.Errorf("with the first of two tokens: %d, want 200", got)
 	}
-	// Remove the first hash.
+	// The first hash is removed from the file.
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +135,9 @@ func TestTokensFileIsReloaded(t *testing.T) {
 	}
 }
 
-func TestAddressesOfTheServer(t *testing.T) {
+func TestAdminSocketAndMetricsAddress(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "hg") // the path of a socket has about 100 bytes
+	dir, err := os.MkdirTemp("", "hg") // the path of a socket may have about 100 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 	}
 }
 
-func TestPublicAddressNeedsTokensOrOpen(t *testing.T) {
+func TestServeRefusesInvalidAccessSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens.yaml")
@@ -238,7 +238,7 @@ func TestPublicAddressNeedsTokensOrOpen(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	authority, stranger := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
+	authority, otherAuthority := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
 	serverCert := authority.Issue(t, dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
 	roots := x509.NewCertPool()
 	pem, err := os.ReadFile(authority.File)
@@ -281,7 +281,7 @@ func TestTLS(t *testing.T) {
 	certOrToken := start(t, dir, append(args, "--tokens", file)...)
 	webCert := issue(authority, dbtest.Certificate{Name: "web"})
 	guestCert := issue(authority, dbtest.Certificate{Name: "stranger"})
-	foreignCert := issue(stranger, dbtest.Certificate{Name: "web"})
+	foreignCert := issue(otherAuthority, dbtest.Certificate{Name: "web"})
 	expiredCert := issue(authority, dbtest.Certificate{Name: "web", Expired: true})
 	for _, tt := range []struct {
 		name                          string

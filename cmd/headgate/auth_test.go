@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestForwardAuthentication sends requests as a proxy does. The Origin of an end user is no reason to refuse, and only
-// the X-Forwarded-For of a listed proxy counts.
+// TestForwardAuthentication sends requests as a proxy does. In them the Origin of an end user is no reason to refuse,
+// and only the X-Forwarded-For of a listed proxy counts.
 func TestForwardAuthentication(t *testing.T) {
 	t.Parallel()
 	loopbackListed := start(t, t.TempDir(), "--store", "memory:")
@@ -74,7 +74,7 @@ func TestForwardAuthDecidesByConfigRules(t *testing.T) {
 		}
 		for name, value := range map[string]string{
 			"X-Forwarded-Method": method, "X-Forwarded-Uri": path, "X-Forwarded-Host": "example.com",
-			"X-Forwarded-For": client, "Idempotency-Key": "one",
+			"X-Forwarded-For": client, "Idempotency-Key": "one", // the key of an end user makes nothing free
 		} {
 			r.Header.Set(name, value)
 		}

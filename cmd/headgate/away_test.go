@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// get requests a path of the server.
+// get requests a path of the server. p is what a problem in the answer says.
 func (s *server) get(t *testing.T, path string) (status int, p api.Problem, head http.Header) {
 	t.Helper()
 	res, err := http.Get(s.url + path)
@@ -104,7 +104,7 @@ var databases = map[string]func(context.Context) (*dbtest.Server, error){
 // newRedis starts a Redis that a test may stop.
 func newRedis(ctx context.Context) (*dbtest.Server, error) { return new(dbtest.Config).Redis(ctx) }
 
-// database starts a server that a test may crash, and makes a database in it.
+// database starts a server, which the test may crash, and makes a database in it; a Redis needs none.
 func database(t *testing.T, start func(context.Context) (*dbtest.Server, error)) (db *dbtest.Server, url string) {
 	t.Helper()
 	db, err := start(t.Context())
@@ -200,7 +200,7 @@ func testServeStartsBeforeStore(t *testing.T, startDB func(context.Context) (*db
 	if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusOK || !d.Allowed {
 		t.Errorf("a take after the return: got status %d, %+v, %v, want an admission", status, d, err)
 	}
-	checkStoreLines(2, 2) // one line each, though several requests failed
+	checkStoreLines(2, 2) // one line for each change, though several requests failed
 	if output := s.stop(t); strings.Contains(output, "the store is away") {
 		t.Errorf("got a second line about the away store: %s", output)
 	}
@@ -210,13 +210,13 @@ func testServeStartsBeforeStore(t *testing.T, startDB func(context.Context) (*db
 func TestServeWaitsForMigrate(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Postgres(t)
-	link := newTunnel(t, url)
-	s := start(t, t.TempDir(), "--store", link.url)
+	storeTunnel := newTunnel(t, url)
+	s := start(t, t.TempDir(), "--store", storeTunnel.url)
 	s.waitReady(t, http.StatusServiceUnavailable)
 	s.waitUntil(t, "the missing schema in the log",
 		func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
-	connections := link.accepted.Load()
-	s.waitUntil(t, "further attempts", func() bool { return link.accepted.Load() > connections+2 })
+	connections := storeTunnel.accepted.Load()
+	s.waitUntil(t, "further attempts", func() bool { return storeTunnel.accepted.Load() > connections+2 })
 	if away, _ := s.countStoreLines(); away != 1 {
 		t.Errorf("got %d lines about the store, want 1: %s", away, s.out.String())
 	}
@@ -226,7 +226,7 @@ func TestServeWaitsForMigrate(t *testing.T) {
 }
 
 // TestWaitStoreTimeout checks that a server exits with 2 after --wait-store, whether it listens already or not, and
-// with 0 after a signal.
+// with 0 after a signal while it waits.
 func TestWaitStoreTimeout(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://nobody@127.0.0.1:1/none"

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// TestProgressBarShowsOneLine checks that on a terminal one line is overwritten, up to ten times a second.
+// TestProgressBarShowsOneLine checks that only a terminal gets a line, which is overwritten up to ten times a second.
 func TestProgressBarShowsOneLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -18,7 +18,7 @@ func TestProgressBarShowsOneLine(t *testing.T) {
 	steps := []struct {
 		phase       replay.Phase
 		done, total int64
-		after       time.Duration
+		after       time.Duration // since the step before
 		want        string
 	}{
 		{"reading", 1_250_000, 2_500_000_000, 0, "reading  0 %  1.2 MB of 2,500.0 MB"},

@@ -20,13 +20,13 @@ import (
 )
 
 func runBench(ctx context.Context, args ...string) (code int, stdout, stderr string) {
-	var out, errs bytes.Buffer
-	code = runMain(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
-	return code, out.String(), errs.String()
+	var out, errOut bytes.Buffer
+	code = runMain(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errOut)
+	return code, out.String(), errOut.String()
 }
 
 // TestBenchAuditsEachLimit makes more calls than any of the limits admits, while the clock advances by a millisecond a
-// call. No limit admits more than its bound, and each admits at least 10 for each of the 3 keys.
+// call. No limit admits more than its bound, and each admits a cost of at least 30 for its 3 keys together.
 func TestBenchAuditsEachLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{
@@ -87,7 +87,8 @@ func TestKeyDrawFollowsZipfsLaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	const draws = 100_000
-	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // of ten keys
+	// The share of the first of ten keys is 1 / the sum of 1/k^exponent for k from 1 to 10.
+	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} {
 		d, firstKeyDraws := newKeyDraw(10, exponent), 0.0
 		for range draws {
 			if d.next(rng) == 0 {
@@ -128,7 +129,6 @@ type faultyStore struct {
 
 var errFaulty = errors.New("gone")
 
-// Apply implements store.Store.
 func (f *faultyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := f.Store.Apply(ctx, ops, outs); err != nil {
 		return err
@@ -149,7 +149,7 @@ func auditFaulty(t *testing.T, f *faultyStore, limit string, calls int) *benchRe
 	return audit(t, f, limit, "1", 1, calls)
 }
 
-// audit runs a bench of calls over a store.
+// audit runs a bench of calls over a store, and returns its report.
 func audit(t *testing.T, s store.Store, limit, cost string, keys, calls int) *benchReport {
 	t.Helper()
 	w := &workload{limits: []keyedLimit{{headgate.MustParse(limit), keys}}, cost: headgate.MustCost(cost)}

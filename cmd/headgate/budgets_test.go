@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// budgets returns six limits with capacities of about budget. They drain next to nothing during a test.
+// budgets returns six limits with capacities of 0.9 to 1.4 times budget. They drain next to nothing during a test.
 func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 	t.Helper()
 	for i, notation := range []string{
@@ -69,6 +69,7 @@ func (s *spending) charges(costs []int64) []headgate.Charge {
 }
 
 // retryUntilAnswered makes a call to one server after the other until one answers. cutOff: an attempt got no answer.
+// ok: the answer is no error. Errors that no retry may get fail the test.
 func (s *spending) retryUntilAnswered(t *testing.T, id string, call func(o headgate.Once) error) (cutOff, ok bool) {
 	attempts := 0
 	await.NoError(t, "an answer to "+id, func() error {
@@ -98,6 +99,7 @@ func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		return err
 	})
 	ending := rng.IntN(4) // 0: cancel, 1 and 2: settle, 3: do neither
+	// An attempt that was cut off may be charged later: after a refusal, or after the cancel, which frees the id.
 	if cutOff && (!d.Allowed || ending == 0) {
 		s.addUnknown(costs)
 	}
@@ -177,9 +179,9 @@ func (s *spending) addUnknown(costs []int64) {
 	}
 }
 
-// TestBudgetsAreExactThroughKill9 has many callers use up six limits while one server after the other is killed. Each
-// request is charged to all six at odd costs, extended, settled and cancelled. No limit is overrun, and each has in use
-// what the requests have cost in the end.
+// TestBudgetsAreExactThroughKill9 has many callers use up six limits while servers are killed. Each request is charged
+// to all six at odd costs. Many are extended, and most are settled or cancelled. No limit is overrun, and each has in
+// use what the requests have cost in the end.
 func TestBudgetsAreExactThroughKill9(t *testing.T) {
 	budgetsThroughKill9(t, "sqlite:"+t.TempDir()+"/budgets.db", 1)
 }
@@ -262,7 +264,7 @@ func (s *spending) check(t *testing.T) {
 		if used < minUsed || used > maxUsed || used > capacity {
 			t.Errorf("%s: got %d thousandths of %d in use, want %d to %d", limit, used, capacity, minUsed, maxUsed)
 		}
-		anyFull = anyFull || used > capacity-10_000
+		anyFull = anyFull || used > capacity-10_000 // all but 10 units
 	}
 	if !anyFull {
 		t.Error("no limit is full, and all callers were refused")

@@ -80,7 +80,7 @@ func TestOpenTelemetryNeedsABuildTag(t *testing.T) {
 	}
 }
 
-// TestCommandBuiltWithoutStores builds the command with all tags, a version, and the command that writes the manual.
+// TestCommandBuiltWithoutStores builds the command without stores, with a version and the command man, and runs it.
 func TestCommandBuiltWithoutStores(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()

@@ -16,12 +16,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestBatchFloodTakesLittleMemory announces 2,000 bodies that never come, three times, and meanwhile sends three
-// batches of 1.4 million empty requests. The server answers other callers all the while. Without bounds it took 5 GB.
+// TestBatchFloodTakesLittleMemory announces 2,000 bodies that never come, and sends three batches of 1.4 million empty
+// requests, all this three times. The server answers another caller meanwhile. Without bounds it took 5 GB.
 func TestBatchFloodTakesLittleMemory(t *testing.T) {
 	tier.Nightly(t)
 	const maxPeakKiB = 300 << 10
-	// The race detector takes more memory than the server.
+	// This binary may have the race detector, which takes more memory than the server.
 	path, err := testcommand.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func peakMemory(t *testing.T, s *server) (peak int) {
 	return peak
 }
 
-// TestFailedRequestsAreLoggedOnceASecond has 50 callers take while Redis is stopped. With a line for each failure there
-// were 11,555 in 5 s.
+// TestFailedRequestsAreLoggedOnceASecond has 50 callers take, half of them in batches, while Redis is stopped. With a
+// line for each failure there were 11,555 in 5 s.
 func TestFailedRequestsAreLoggedOnceASecond(t *testing.T) {
 	t.Parallel()
 	redis, err := newRedis(t.Context())
@@ -105,7 +105,7 @@ func TestFailedRequestsAreLoggedOnceASecond(t *testing.T) {
 	}
 	s := startReady(t, t.TempDir(), "--store", redis.DSN)
 	redis.Stop()
-	const callers, times = 50, 20
+	const callers, requestsEach = 50, 20
 	var group sync.WaitGroup
 	for i := range callers {
 		path, body := "/v1/take", `{"limit":"token-bucket 5/1h","key":"k"}`
@@ -113,7 +113,7 @@ func TestFailedRequestsAreLoggedOnceASecond(t *testing.T) {
 			path, body = "/v1/batch", `{"requests":[`+strings.Repeat(body+",", 9)+body+`]}`
 		}
 		group.Go(func() {
-			for range times {
+			for range requestsEach {
 				res, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
 				if err != nil {
 					t.Errorf("%s: %v", path, err)
@@ -149,9 +149,9 @@ func TestFailedRequestsAreLoggedOnceASecond(t *testing.T) {
 		}
 	}
 	seconds := int(stamps[len(stamps)-1].Sub(stamps[0])/time.Second) + 1 // the last line is about the stop
-	t.Logf("%d requests failed within %d seconds; %d lines stand for %d:\n%s", callers*times, seconds, lineCount, failureCount, output)
+	t.Logf("%d requests failed within %d seconds; %d lines stand for %d:\n%s", callers*requestsEach, seconds, lineCount, failureCount, output)
 	// Each class of error has a line a second, and there are three classes at most.
-	if lineCount == 0 || lineCount > 3*(seconds+2) || failureCount < callers*times {
-		t.Errorf("got %d lines for %d of %d failed requests", lineCount, failureCount, callers*times)
+	if lineCount == 0 || lineCount > 3*(seconds+2) || failureCount < callers*requestsEach {
+		t.Errorf("got %d lines for %d of %d failed requests", lineCount, failureCount, callers*requestsEach)
 	}
 }

@@ -27,7 +27,7 @@ const (
 
 func init() {
 	sqlite3.RegisterConnectionHook(func(c sqlite3.ExecQuerierContext, dsn string) error {
-		if !strings.Contains(dsn, cappedFile) || !strings.Contains(dsn, "_txlock=immediate") {
+		if !strings.Contains(dsn, cappedFile) || !strings.Contains(dsn, "_txlock=immediate") { // the one that writes
 			return nil
 		}
 		_, err := c.ExecContext(context.Background(), fmt.Sprintf("pragma max_page_count = %d", cappedPages), nil)
@@ -35,8 +35,8 @@ func init() {
 	})
 }
 
-// TestAFullFileAdmitsNobody serves from a file of bounded size, which needs no rights, unlike a small disk.
-func TestAFullFileAdmitsNobody(t *testing.T) {
+// TestAFullFileLosesNoAdmission serves from a file of bounded size. Unlike a small disk this needs no rights.
+func TestAFullFileLosesNoAdmission(t *testing.T) {
 	path := filepath.Join(t.TempDir(), cappedFile)
 	ctx, stop := context.WithCancel(t.Context())
 	logReader, logWriter := io.Pipe()
@@ -107,7 +107,7 @@ func TestHealthzFailsAfterTheFileIsDeleted(t *testing.T) {
 	}
 	res.Body.Close()
 	if res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("health without a file: %d, want 503", res.StatusCode)
+		t.Errorf("/healthz without a file: %d, want 503", res.StatusCode)
 	}
 	if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a take without a file: %+v, %d, %v; want 503", d, status, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// fullDeadline is the deadline of decisions in these tests.
+// fullDeadline is the deadline of decisions in the tests of full disks.
 const fullDeadline = 2 * time.Second
 
 // fullStore is a server over a store whose disk gets full, and counts the answers of the server.
@@ -33,10 +33,10 @@ type fullStore struct {
 	restart    func() error       // starts that process again; it may fail while the disk is full
 	hasEnded   func() bool        // whether that process has ended by itself
 
-	mu                sync.Mutex
+	mu                sync.Mutex     // for the counts, while several callers take
 	admitted, unknown map[string]int // numbers of admitted requests, and of unknown outcomes, by key
 	outcomes          map[string]int // numbers of requests by outcome
-	titles            map[string]int // numbers of problems of /readyz by title
+	titles            map[string]int // numbers of problems of /readyz by title; only for the test's goroutine
 }
 
 func newFullStore(s *server) *fullStore {
@@ -116,9 +116,9 @@ func (f *fullStore) useUpLog(t *testing.T) {
 	}
 }
 
-// TestAFullDiskAdmitsNobody fills the file system of each store twice, and frees it. The second time it first kills the
-// process that keeps the state. At the end the store has to have every admitted request.
-func TestAFullDiskAdmitsNobody(t *testing.T) {
+// TestAFullDiskLosesNoAdmission fills the file system of each store twice, and frees it. The second time it kills the
+// process that keeps the state before. At the end the store has to have every admitted request.
+func TestAFullDiskLosesNoAdmission(t *testing.T) {
 	tier.Nightly(t)
 	if !dbtest.Namespace(t) {
 		return
@@ -258,7 +258,7 @@ func (f *fullStore) fillDisk(t *testing.T) {
 	f.waitUnhealthy(t)
 	ready, rounds := 0, 0
 	const maxRounds = 75 // of 4 callers: 300 takes for each key
-	// The pauses let the breaker try the store some times.
+	// The pauses of await.Until let the breaker try the store some times.
 	await.Until(t, "decisions on a full disk", func() bool {
 		if rounds++; f.checkReady(t) == http.StatusOK {
 			ready++

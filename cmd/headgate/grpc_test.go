@@ -26,14 +26,14 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// perHour is a config file of envoyproxy/ratelimit, with a limit of 3 an hour for each user.
-const perHour = `domain: edge
+// envoyFile is a config file of envoyproxy/ratelimit, with a limit of 3 an hour for each user.
+const envoyFile = `domain: edge
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 3}
 `
 
-// TestGRPCServices calls all services of a server's gRPC address: with a token, without one, with a token that lacks
+// TestGRPCServices calls the services of a server's gRPC address: with a token, without one, with a token that lacks
 // the right, and after the server has stopped. An open stream of reflection does not delay the stop.
 func TestGRPCServices(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestGRPCServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"tokens.yaml": string(text), "edge.yaml": perHour} {
+	for name, content := range map[string]string{"tokens.yaml": string(text), "edge.yaml": envoyFile} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestGRPCServices(t *testing.T) {
 	envoyRequest := &rls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
 		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: "alice"}}},
 	}}
-	for i, want := range []rls.RateLimitResponse_Code{1, 1, 1, 2} {
+	for i, want := range []rls.RateLimitResponse_Code{1, 1, 1, 2} { // OK, at last OVER_LIMIT
 		if a, err := envoyClient.ShouldRateLimit(withToken(token), envoyRequest); err != nil || a.OverallCode != want {
 			t.Errorf("Envoy's request %d: %v, %v, want %s", i, a, err, want)
 		}
@@ -109,7 +109,7 @@ func TestGRPCServices(t *testing.T) {
 	}
 }
 
-// TestCommandsOverGRPC runs commands against one server, over gRPC with a token.
+// TestCommandsOverGRPC runs commands over gRPC with a token, and take with a wrong token or address.
 func TestCommandsOverGRPC(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestHealthCommand requests /livez and /readyz of a server whose store is away, by its URL and by its address.
+// TestHealthCommand runs headgate health with a server whose store is away, by its URL and by its address.
 func TestHealthCommand(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,6 @@ type tunnel struct {
 	silent   atomic.Bool  // it drops all bytes, and ends no connection
 }
 
-// newTunnel opens a tunnel to a store.
 func newTunnel(t *testing.T, storeURL string) *tunnel {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,13 +36,13 @@ func newTunnel(t *testing.T, storeURL string) *tunnel {
 	}
 	host := u.Host
 	u.Host = l.Addr().String()
-	link := &tunnel{url: u.String()}
+	storeTunnel := &tunnel{url: u.String()}
 	var mu sync.Mutex
-	open := []io.Closer{l}
+	closers := []io.Closer{l}
 	t.Cleanup(func() {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, c := range open {
+		for _, c := range closers {
 			c.Close()
 		}
 	})
@@ -51,10 +50,10 @@ func newTunnel(t *testing.T, storeURL string) *tunnel {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := from.Read(buf)
-			if !link.silent.Load() {
+			if !storeTunnel.silent.Load() {
 				_, _ = to.Write(buf[:n])
 			}
-			if err != nil && !link.silent.Load() {
+			if err != nil && !storeTunnel.silent.Load() {
 				to.Close()
 			}
 			if err != nil {
@@ -68,20 +67,20 @@ func newTunnel(t *testing.T, storeURL string) *tunnel {
 			if err != nil {
 				return
 			}
-			link.accepted.Add(1)
+			storeTunnel.accepted.Add(1)
 			upstream, err := net.Dial("tcp", host)
 			if err != nil {
 				downstream.Close()
 				continue
 			}
 			mu.Lock()
-			open = append(open, downstream, upstream)
+			closers = append(closers, downstream, upstream)
 			mu.Unlock()
 			go forward(downstream, upstream)
 			go forward(upstream, downstream)
 		}
 	}()
-	return link
+	return storeTunnel
 }
 
 // TestServeStopsWhileTheStoreIsSilent checks that a server stops although its calls and connections to the store hang.
@@ -91,9 +90,9 @@ func TestServeStopsWhileTheStoreIsSilent(t *testing.T) {
 		"PostgreSQL": migrated.Postgres(t), "MariaDB": migrated.MariaDB(t), "Redis": dbtest.Redis(t),
 	} {
 		t.Run(name, func(t *testing.T) {
-			link := newTunnel(t, dsn)
-			s := startReady(t, t.TempDir(), "--store", link.url, "--deadline", "500ms")
-			link.silent.Store(true)
+			storeTunnel := newTunnel(t, dsn)
+			s := startReady(t, t.TempDir(), "--store", storeTunnel.url, "--deadline", "500ms")
+			storeTunnel.silent.Store(true)
 			var callers sync.WaitGroup
 			for i := range 10 {
 				callers.Go(func() {
@@ -114,7 +113,7 @@ func TestServeStopsWhileTheStoreIsSilent(t *testing.T) {
 	}
 }
 
-// TestSignalWhileOpeningTheStoreSetsTheExitCode checks that SIGTERM makes headgate run exit with 128+15.
+// TestSignalWhileOpeningTheStoreSetsTheExitCode checks that headgate run exits with 128+15 after SIGTERM.
 func TestSignalWhileOpeningTheStoreSetsTheExitCode(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"postgres", "mysql", "redis"} {

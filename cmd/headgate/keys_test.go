@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// getHealth returns the answer of /readyz, which has to be 200.
-func getHealth(t *testing.T, s *server) (h api.Health) {
+// healthNow returns the answer of /readyz, which has to be 200 at once.
+func healthNow(t *testing.T, s *server) (h api.Health) {
 	t.Helper()
 	res, err := http.Get(s.url + "/readyz")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestCommandsReportAFullLimit(t *testing.T) {
 			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.wantText)
 		}
 	}
-	if h := getHealth(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
+	if h := healthNow(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
 		h.Limits[0].Max != 3 {
 		t.Errorf("got %+v, want one full limit of 3 keys", h)
 	}

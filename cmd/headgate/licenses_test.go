@@ -24,7 +24,7 @@ type module struct {
 	Main               bool
 }
 
-// linkedModules returns the modules with packages that a release links on some system.
+// linkedModules returns the modules with packages that a release links on some system: the main one, then by path.
 func linkedModules(t *testing.T) []module {
 	t.Helper()
 	var list []module
@@ -127,8 +127,7 @@ func licenseFile(t *testing.T) string {
 		"place where its source can be had.\n\n" + index.String() + "\n" + body.String()
 }
 
-// TestLicenses checks that licenses.txt, which is shipped with the binary, has each linked module with an allowed
-// licence.
+// TestLicenses checks that licenses.txt, which the binary has, names each linked module, and all have allowed licences.
 func TestLicenses(t *testing.T) {
 	tier.Nightly(t) // go list takes seconds for each system
 	want := licenseFile(t)

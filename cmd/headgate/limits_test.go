@@ -48,7 +48,7 @@ func replaceFile(t *testing.T, path, text string) {
 	}
 }
 
-// limits returns the limits of a server, by name.
+// limits returns the notations of a server's limits, by name.
 func (s *server) limits(t *testing.T) map[string]string {
 	t.Helper()
 	res, err := http.Get(s.url + "/v1/limits")
@@ -88,6 +88,7 @@ func (s *server) requestUntilOK(t *testing.T, method, path, body string, answer 
 	})
 }
 
+// health returns the answer of /readyz, once it is 200.
 func (s *server) health(t *testing.T) (h api.Health) {
 	t.Helper()
 	s.requestUntilOK(t, http.MethodGet, "/readyz", "", &h)
@@ -165,7 +166,7 @@ func TestServeReloadsTheConfigFile(t *testing.T) {
 	s.stop(t)
 }
 
-// TestReloadReplacesAllRules changes the rules of a server, and checks that none is replaced if one is invalid.
+// TestReloadReplacesAllRules changes the rules of a server, and checks that none is replaced if one can never match.
 func TestReloadReplacesAllRules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -210,7 +211,7 @@ func TestReloadReplacesAllRules(t *testing.T) {
 	s.stop(t)
 }
 
-// TestOlderConfigFileIsNotApplied starts servers with an older and a newer file, in all orders: the newer one stays.
+// TestOlderConfigFileIsNotApplied starts servers with an older and a newer file in several orders: the newer one stays.
 func TestOlderConfigFileIsNotApplied(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)
@@ -249,8 +250,8 @@ func TestOlderConfigFileIsNotApplied(t *testing.T) {
 	}
 }
 
-// TestCatalogChangeIsReadWithinTwoSeconds changes a limit through one Catalog, each time at another fraction of a
-// second, and reads it through another Catalog over the same store.
+// TestCatalogChangeIsReadWithinTwoSeconds changes a limit through one of two Catalogs of a store, each time at another
+// fraction of a second, and reads it through the other.
 func TestCatalogChangeIsReadWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

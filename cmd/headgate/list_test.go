@@ -17,13 +17,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// cellPages is a fake server that lists cells, page by page, and counts the calls.
-type cellPages struct {
+// fakeCellServer lists cells, page by page, as a server does, and counts the calls.
+type fakeCellServer struct {
 	cells []api.Status
 	calls int
 }
 
-func (p *cellPages) call(_ context.Context, _, _ string, in, out any) error {
+func (p *fakeCellServer) call(_ context.Context, _, _ string, in, out any) error {
 	p.calls++
 	q, page := in.(*api.CellsQuery), out.(*api.Cells)
 	for _, c := range p.cells {
@@ -35,9 +35,9 @@ func (p *cellPages) call(_ context.Context, _, _ string, in, out any) error {
 	return nil
 }
 
-// newCellPages returns a cellPages with n cells of the limit api, of which cell i has used i of n.
-func newCellPages(n int) *cellPages {
-	p := new(cellPages)
+// newFakeCellServer returns a server with n cells of the limit api, of which cell i has used i of n.
+func newFakeCellServer(n int) *fakeCellServer {
+	p := new(fakeCellServer)
 	for i := range n {
 		p.cells = append(p.cells, api.Status{
 			Limit: "api", Key: fmt.Sprintf("k%06d", i), Used: json.Number(fmt.Sprint(i)), At: 1,
@@ -49,7 +49,7 @@ func newCellPages(n int) *cellPages {
 
 // TestStoredKeysReadsAllPages checks that storedKeys reads all pages, and with a prefix only the pages with it.
 func TestStoredKeysReadsAllPages(t *testing.T) {
-	p := newCellPages(2*store.DefaultMax + 1)
+	p := newFakeCellServer(2*store.DefaultMax + 1)
 	for _, tt := range []struct {
 		prefix      string
 		keys, pages int
@@ -77,7 +77,7 @@ func TestStoredKeysReadsAllPages(t *testing.T) {
 
 // TestSortedKeysKeepsTheLargest checks that sortedKeys returns the 7 keys of 1,500 with the highest percentages.
 func TestSortedKeysKeepsTheLargest(t *testing.T) {
-	p := newCellPages(1500)
+	p := newFakeCellServer(1500)
 	list, total, err := new(keyQuery).sortedKeys(t.Context(), backend{call: p.call}, "percent", 7)
 	if err != nil || total != 1500 || len(list) != 7 {
 		t.Fatalf("got %d of %d keys, %v, want 7 of 1500", len(list), total, err)
@@ -89,7 +89,7 @@ func TestSortedKeysKeepsTheLargest(t *testing.T) {
 	}
 }
 
-// TestKeyBefore checks that the key is valid, and sorts before all keys with the prefix.
+// TestKeyBefore checks that keyBefore returns a valid key that sorts before all keys with the prefix.
 func TestKeyBefore(t *testing.T) {
 	for _, prefix := range []string{
 		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", "10.",
@@ -204,8 +204,8 @@ func TestTopShowsRecentDecisionsOfAServer(t *testing.T) {
 	}
 }
 
-// TestListsOfServerAndStoreAreEqual checks that exports over a server and over its store have equal rows.
-func TestListsOfServerAndStoreAreEqual(t *testing.T) {
+// TestExportsOfServerAndStoreAreEqual checks that exports through a server and from its store have equal rows.
+func TestExportsOfServerAndStoreAreEqual(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := "sqlite:" + filepath.Join(dir, "h.db")

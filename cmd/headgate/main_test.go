@@ -41,7 +41,7 @@ func shortenPauses() {
 // runTests runs the tests, with the command in PATH, and then looks for leaks.
 func runTests(m *testing.M) (code int) {
 	completeTimeout = time.Minute
-	// If this process ignores SIGHUP, as below nohup, the servers that tests start must not inherit that.
+	// If this process ignores SIGHUP, as under nohup, the servers that tests start must not inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	// Most tests wait for a server, and compute nothing meanwhile.
 	must(flag.Set("test.parallel", "6"))

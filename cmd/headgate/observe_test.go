@@ -91,9 +91,9 @@ type provider struct {
 
 	mu            sync.Mutex
 	refusesNext   bool
-	pauseEnd      time.Time // end of the pause after the refusal; zero before the refusal
-	earlyRequests []string  // requests that came before pauseEnd
-	senders       map[string]int
+	pauseEnd      time.Time      // end of the pause after the refusal; zero before the refusal
+	earlyRequests []string       // requests that came before pauseEnd
+	senders       map[string]int // numbers of requests after pauseEnd, by path: each process has its own
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -211,12 +211,13 @@ type caller struct {
 	grpc                       pb.HeadgateServiceClient
 }
 
-// runCaller runs a caller if this process is one, and reports whether it is.
+// runCaller runs a caller until the end of its input if this process is one, and reports whether it is.
 func runCaller() bool {
 	job := strings.Fields(dbtest.Task())
 	if len(job) != 6 {
 		return false
 	}
+	// The task has a protocol, a key, a number, the URL and the gRPC address of a server, and the URL of the provider.
 	c := caller{key: job[1], number: job[2], url: job[3], provider: job[5] + "/" + job[2]}
 	send := c.viaJSON
 	switch job[0] {
@@ -292,7 +293,8 @@ func (c *caller) viaGRPC() string {
 	})
 }
 
-// send sends a request to the provider if take admits it, and returns the answer.
+// send sends a request to the provider if take admits it, and observes an answer that is not 200. It returns the status
+// of the answer, or refused.
 func (c *caller) send(take func() bool, observe func(status int, headers map[string]string)) string {
 	if !take() {
 		return "refused"

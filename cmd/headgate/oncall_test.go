@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// TestCatalogCommandsThroughAServer raises a limit for all keys, gives a key a plan, lists both and takes them back,
-// through a server and without its database.
+// TestCatalogCommandsThroughAServer raises a limit, gives a key a plan and an override, takes the plan away, and rolls
+// the limit back, through a server and without its database.
 func TestCatalogCommandsThroughAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "c.yaml")
 	replaceFile(t, file, "limits:\n  api: {limit: fixed-window 3/1d, description: of a customer}\nplans:\n  pro: {api: fixed-window 9/1d}\n")
 	s := start(t, dir, "--config", file)
-	run := func(code int, want string, args ...string) {
+	run := func(code int, wantLines string, args ...string) {
 		t.Helper()
 		out := runCommand(t, code, append(args, "--server", s.url)...)
-		for line := range strings.Lines(want) {
+		for line := range strings.Lines(wantLines) {
 			if !strings.Contains(out, strings.TrimSuffix(line, "\n")) {
 				t.Errorf("%q: got %s; want %q", args, out, line)
 			}

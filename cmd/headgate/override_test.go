@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// twoServers has two servers over one store. The tests charge the key bob.
+// twoServers has two servers over one store. The test charges the key bob.
 type twoServers struct {
 	url     string
 	servers []*server
@@ -21,8 +21,8 @@ type twoServers struct {
 
 const bobRequest = `{"limit":"login","key":"bob"}`
 
-// waitUntilApplied waits until both servers decide by an override or plan, and reports whether it was in time.
-func (s *twoServers) waitUntilApplied(t *testing.T, what, want string, ends time.Time) (inTime bool) {
+// waitUntilApplied waits until both servers decide by an override or plan, and reports whether they did before its end.
+func (s *twoServers) waitUntilApplied(t *testing.T, what, wantApplied string, ends time.Time) (inTime bool) {
 	t.Helper()
 	inTime = true
 	for _, srv := range s.servers {
@@ -33,7 +33,7 @@ func (s *twoServers) waitUntilApplied(t *testing.T, what, want string, ends time
 			}
 			isOver := d.At >= ends.UnixMicro()
 			inTime = inTime && !isOver
-			return isOver || d.Applied == want
+			return isOver || d.Applied == wantApplied
 		})
 	}
 	return inTime
@@ -69,8 +69,8 @@ func TestOverrideAndPlanEndAtBothServers(t *testing.T) {
 	}
 }
 
-// planAndOverride gives the key an override for a duration, and a plan for twice as long. problem describes the effect
-// of a pause of the machine: one of them was applied after its end, or decided no request.
+// planAndOverride gives the key a plan, and an override that lasts half as long, and checks by which of them servers
+// decide until both are over. problem describes what a pause of the machine can cause: one of them decided no request.
 func (s *twoServers) planAndOverride(t *testing.T, duration time.Duration) (problem string) {
 	t.Helper()
 	until := func(after time.Duration) (string, time.Time) {

@@ -106,7 +106,7 @@ func TestProtocolsDecideAlike(t *testing.T) {
 		},
 		"RESP": func(key string, cost int64) (protocolDecision, error) {
 			reply, err := respClient.Do(t.Context(), respClient.B().Arbitrary("CL.THROTTLE").Keys(key).
-				Args("15", "30", "86400", fmt.Sprint(cost)).Build()).AsIntSlice()
+				Args("15", "30", "86400", fmt.Sprint(cost)).Build()).AsIntSlice() // a burst of 15 + 1, 30 in 1 d
 			if err != nil || len(reply) != 5 {
 				return protocolDecision{}, fmt.Errorf("%v: %w", reply, err)
 			}

@@ -25,7 +25,7 @@ import (
 func TestGRPCReflection(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
-	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(perHour), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(envoyFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startReady(t, dir, "--store", "memory:", "--grpc", addr, "--envoy", "edge.yaml")
@@ -51,7 +51,7 @@ func TestGRPCReflection(t *testing.T) {
 		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
 		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
 		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
-		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "2"},
+		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "2"}, // OVER_LIMIT
 		{headgateService + "/Take", chargeJSON, "allowed", "true"},
 		{headgateService + "/Take", chargeJSON, "allowed", "false"},
 		{headgateService + "/Inspect", `{"limit": "fixed-window 1/1h from-first", "key": "alice"}`, "used", "1"},

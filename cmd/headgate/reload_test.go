@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// TestConfigFileChangedBackIsApplied changes the config file and changes it back, also if two servers have a file each.
+// TestConfigFileChangedBackIsApplied changes a config file and changes it back, also if two servers have a file each.
 func TestConfigFileChangedBackIsApplied(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)

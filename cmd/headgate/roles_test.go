@@ -25,7 +25,7 @@ func execute(t *testing.T, dsn, sql string) {
 	}
 }
 
-// TestMigrateGrantsRoles grants both roles to users, and takes as these users.
+// TestMigrateGrantsRoles grants two roles to users. Both users may take by SQL, only that of service by the command.
 func TestMigrateGrantsRoles(t *testing.T) {
 	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.limits (name, rule) values ('login', 'gcra 5/1h')`)
@@ -54,26 +54,26 @@ func TestMigrateGrantsRoles(t *testing.T) {
 	runCommand(t, exitError, "migrate", "--store", store, "--role", "app")
 }
 
-// TestCommandsOnRequestTokenBuckets takes from a bucket of request_token, resets and blocks it by commands.
+// TestCommandsOnRequestTokenBuckets takes from a bucket, resets and blocks it by commands, and checks request_token.
 func TestCommandsOnRequestTokenBuckets(t *testing.T) {
 	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 1, 3600)`)
-	countTokens := func() (n int64) {
+	requestToken := func() (granted int64) { // takes the token if there is one
 		t.Helper()
 		conn, err := pgx.Connect(t.Context(), store)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close(t.Context())
-		if err := conn.QueryRow(t.Context(), `select count(*) from request_token('payments')`).Scan(&n); err != nil {
+		if err := conn.QueryRow(t.Context(), `select count(*) from request_token('payments')`).Scan(&granted); err != nil {
 			t.Fatal(err)
 		}
-		return n
+		return granted
 	}
 	steps := []struct {
 		args string
 		code int
-		want int64
+		want int64 // tokens that request_token grants afterwards
 	}{
 		{"take bucket.payments payments", exitOK, 0},
 		{"inspect payments bucket.payments", exitOK, 0},
@@ -86,7 +86,7 @@ func TestCommandsOnRequestTokenBuckets(t *testing.T) {
 	for _, place := range [][]string{{"--store", store}, {"--server", startReady(t, t.TempDir(), "--store", store).url}} {
 		for _, s := range steps {
 			runCommand(t, s.code, append(strings.Fields(s.args), place...)...)
-			if got := countTokens(); got != s.want {
+			if got := requestToken(); got != s.want {
 				t.Errorf("after %s %s: got %d tokens, want %d", s.args, place[0], got, s.want)
 			}
 		}

@@ -70,15 +70,15 @@ type commander struct {
 	results *json.Decoder
 }
 
-// order is a command that the commander has to run.
-type order struct {
+// commandOrder is a command that the commander has to run.
+type commandOrder struct {
 	Dir  string
 	Vars map[string]string
 	Args []string
 }
 
-// result is the result of a command.
-type result struct {
+// commandResult is the result of a command.
+type commandResult struct {
 	Code           int
 	Stdout, Stderr string
 }
@@ -94,10 +94,10 @@ func (c *commander) close() {
 	_ = c.process.Wait()
 }
 
-// headgateCommand runs headgate in a script.
+// headgateCommand runs headgate in a script, by its commander. With neg the command must fail.
 func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	c := ts.Value(commanderTask).(*commander)
-	o := order{Dir: ts.MkAbs("."), Vars: map[string]string{}, Args: args}
+	o := commandOrder{Dir: ts.MkAbs("."), Vars: map[string]string{}, Args: args}
 	for _, name := range []string{"HOME", "HEADGATE_STORE", "HEADGATE_SERVER", "HEADGATE_CONFIG"} {
 		if value := ts.Getenv(name); value != "" {
 			o.Vars[name] = value
@@ -108,7 +108,7 @@ func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 		o.Vars[name] = ""
 	}
 	ts.Check(c.orders.Encode(o))
-	var r result
+	var r commandResult
 	ts.Check(c.results.Decode(&r))
 	_, err := ts.Stdout().Write([]byte(r.Stdout))
 	ts.Check(err)
@@ -125,7 +125,7 @@ func runCommander() {
 	devNull, err := os.Open(os.DevNull) // is no terminal
 	must(err)
 	for {
-		var o order
+		var o commandOrder
 		if orders.Decode(&o) != nil {
 			return
 		}
@@ -138,7 +138,7 @@ func runCommander() {
 		for name := range o.Vars {
 			must(os.Unsetenv(name))
 		}
-		must(results.Encode(result{code, stdout.String(), stderr.String()}))
+		must(results.Encode(commandResult{code, stdout.String(), stderr.String()}))
 	}
 }
 

@@ -62,7 +62,7 @@ var secretURLs = []string{
 	":Zq7w9X@127.0.0.1:1",
 }
 
-// TestPasswordsAreNotPrinted gives each URL to each command: as a flag, in a variable and in a file.
+// TestPasswordsAreNotPrinted gives each URL to six commands: as a flag, in a variable, and in a valid or broken file.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	dir := t.TempDir()
 	for _, url := range secretURLs {

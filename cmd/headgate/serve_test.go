@@ -115,13 +115,13 @@ func (s *server) waitUntil(t *testing.T, what string, condition func() bool) {
 	await.Until(t, what, condition)
 }
 
-// stop ends the server by SIGTERM, and returns all of its output.
+// stop ends the server by SIGTERM, and returns all of its output. The server has to exit with 0.
 func (s *server) stop(t *testing.T) string {
 	t.Helper()
 	return s.stopWith(t, syscall.SIGTERM)
 }
 
-// stopWith ends the server by a signal, and returns all of its output.
+// stopWith ends the server by a signal, and returns all of its output. The server has to exit with 0.
 func (s *server) stopWith(t *testing.T, sig os.Signal) string {
 	t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -208,7 +208,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 		t.Errorf("after kill -9: got %+v, %v; want %s remaining", second, err, wantRemaining)
 	}
 
-	s.stop(t) // exits with 0, after the requests under way
+	s.stop(t)
 }
 
 func TestCommandsThroughAServer(t *testing.T) {
@@ -286,7 +286,7 @@ func TestCommandsEscapeControlCharacters(t *testing.T) {
 	}
 }
 
-// TestHostAndMaxBufferedSettings sends requests to several host names, and one that is larger than --max-buffered.
+// TestHostAndMaxBufferedSettings sends requests to several host names, and one body that is larger than --max-buffered.
 func TestHostAndMaxBufferedSettings(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB",

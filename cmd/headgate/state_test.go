@@ -56,7 +56,7 @@ func TestDefaultStoreIsInAWritableFolder(t *testing.T) {
 	for _, tt := range []struct {
 		name, folder string
 		env          []string
-		want         string
+		wantFolder   string // empty: an error
 		wantText     string
 	}{
 		{"a writable folder", "open", nil, path("open"), ", for this folder; --store"},
@@ -67,13 +67,13 @@ func TestDefaultStoreIsInAWritableFolder(t *testing.T) {
 		{"no writable folder", "locked", []string{"HOME=/nonexistent"}, "", "headgate.db"},
 	} {
 		out, err := take(tt.folder, tt.env...)
-		if tt.want == "" {
+		if tt.wantFolder == "" {
 			if err == nil || !strings.Contains(string(out), tt.wantText) {
 				t.Errorf("%s: got %v, %s, want an error", tt.name, err, out)
 			}
 			continue
 		}
-		file := filepath.Join(tt.want, "headgate.db")
+		file := filepath.Join(tt.wantFolder, "headgate.db")
 		if _, statErr := os.Stat(file); err != nil || statErr != nil {
 			t.Errorf("%s: got %v, %v: %s, want a new file", tt.name, err, statErr, out)
 		}

@@ -124,7 +124,7 @@ func TestServiceManagerNotifications(t *testing.T) {
 	}
 }
 
-// TestServiceManagerStatusWhileTheStoreIsAway checks that a server without its store sends READY=1 and a STATUS.
+// TestServiceManagerStatusWhileTheStoreIsAway checks that a server without its store sends READY=1, and why in STATUS.
 func TestServiceManagerStatusWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	m := newFakeManager(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// newTLS returns the TLS files of a server, and the authority that has signed its certificate.
+// newTLS returns the TLS files of a server that speaks only TLS, and the authority that has signed its certificate.
 func newTLS(t *testing.T) (authority *dbtest.Authority, files dbtest.TLS) {
 	t.Helper()
 	authority = dbtest.NewAuthority(t)
@@ -39,7 +39,7 @@ func TestDatabasesOverTLS(t *testing.T) {
 }
 
 // checkTakeOverTLS takes from a server that speaks only TLS: with the authority that has signed its certificate, and
-// with another authority.
+// with another authority, which must fail.
 func checkTakeOverTLS(t *testing.T, authority *dbtest.Authority, url string) {
 	t.Helper()
 	take := func(trusted *dbtest.Authority) (code int, out, stderr string) {

@@ -185,8 +185,8 @@ func compareAlerts(t *testing.T, spec *yaml.Node) {
 		t.Fatal(err)
 	}
 	a, err := yaml.Marshal(got)
-	b, err2 := yaml.Marshal(want)
-	if err := errors.Join(err, err2); err != nil || !bytes.Equal(a, b) {
+	b, wantErr := yaml.Marshal(want)
+	if err := errors.Join(err, wantErr); err != nil || !bytes.Equal(a, b) {
 		t.Errorf("the PrometheusRule has\n%s\nwant\n%s\n%v", a, b, err)
 	}
 }
@@ -195,14 +195,14 @@ func compareAlerts(t *testing.T, spec *yaml.Node) {
 func TestChartHasTheAlertRules(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile("headgate/files/alerts.yaml")
-	want, err2 := os.ReadFile(alerts)
-	if err != nil || err2 != nil || !bytes.Equal(got, want) {
+	want, wantErr := os.ReadFile(alerts)
+	if err != nil || wantErr != nil || !bytes.Equal(got, want) {
 		t.Errorf("headgate/files/alerts.yaml differs from deploy/prometheus/alerts.yaml: %v, %v",
-			err, err2)
+			err, wantErr)
 	}
 }
 
-// TestChartRefusesInvalidValues checks that each message names the invalid value and says what to do.
+// TestChartRefusesInvalidValues checks the messages about invalid values, and that the chart accepts some valid ones.
 func TestChartRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	const validValues = "store.url=redis://valkey/0,open=true"
@@ -244,7 +244,7 @@ func TestChartRefusesInvalidValues(t *testing.T) {
 }
 
 // TestChartUpgradeStrategyAndMigrationJob checks that a store of one process never has a second pod, not even during an
-// upgrade. Others get a new pod before the old one ends, and, if they have a schema, a Job for it.
+// upgrade. Another store gets a new pod before the old one ends, and, if it has a schema, a Job for it.
 func TestChartUpgradeStrategyAndMigrationJob(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]struct{ present, absent string }{

@@ -22,12 +22,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// service is the service in a test. Its clock stands still, unless the test advances it.
+// service is the program's service in a test. Its clock stands still, unless the test advances now.
 type service struct {
 	*site
 	http.Handler
 	limiter *headgate.Limiter
-	now     int64
+	now     int64 // in microseconds
 }
 
 func newService(t *testing.T) *service {

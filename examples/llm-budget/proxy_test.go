@@ -139,18 +139,18 @@ func TestARefusalChargesNothing(t *testing.T) {
 		for i, amount := range small {
 			name := fmt.Sprint("small-", i)
 			b := unlimitedBudgets(name + "-and")
-			*b.all()[i] = headgate.MustParseNamed(name, "sliding-window "+amount)
+			*b.limits()[i] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			env := newTestEnv(t, s, b, 1, fakeModel)
 			if status, _, text := env.request(t, people[0], "", prompt); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", name, status, text)
 			}
-			usedBefore := env.used(t)
+			usedBefore := env.usedCosts(t)
 			status, h, text := env.request(t, people[0], "key", prompt)
 			if status != http.StatusTooManyRequests || !strings.Contains(text, name) || h.Get("Retry-After") == "" ||
 				h.Get("X-Should-Retry") != "false" {
 				t.Errorf("%s: %d %v %s", name, status, h, text)
 			}
-			if usedAfter := env.used(t); !reflect.DeepEqual(usedBefore, usedAfter) {
+			if usedAfter := env.usedCosts(t); !reflect.DeepEqual(usedBefore, usedAfter) {
 				t.Errorf("%s: got %v used, want %v as before", name, usedAfter, usedBefore)
 			}
 			if n := env.calls.Load(); n != 1 {
@@ -161,7 +161,7 @@ func TestARefusalChargesNothing(t *testing.T) {
 }
 
 // TestRefusedExtendEndsTheStream has each limit of tokens and money refuse an extension. All six limits are charged for
-// the tokens that were served before.
+// what was served before.
 func TestRefusedExtendEndsTheStream(t *testing.T) {
 	const prompt = "one two"
 	eachStore(t, func(t *testing.T, s store.Store) {
@@ -171,7 +171,7 @@ func TestRefusedExtendEndsTheStream(t *testing.T) {
 				want = usage{2, 19} // 2 at 3 and 19 at 15 millionths: 0.000291 of 0.0003 dollars
 			}
 			b := unlimitedBudgets(name + "-and")
-			*b.all()[i+1] = headgate.MustParseNamed(name, "sliding-window "+amount)
+			*b.limits()[i+1] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			env := newTestEnv(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
 				for range 30 {
 					fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")

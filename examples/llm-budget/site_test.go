@@ -33,8 +33,8 @@ type testEnv struct {
 // unlimitedBudgets returns budgets that refuse nothing in a test, and whose windows do not end. The names of their
 // limits begin with a prefix.
 func unlimitedBudgets(prefix string) (b budgets) {
-	for i, l := range b.all() {
-		algorithm, rest, _ := strings.Cut(defaults.all()[i].String(), " ")
+	for i, l := range b.limits() {
+		algorithm, rest, _ := strings.Cut(defaults.limits()[i].String(), " ")
 		_, scale, hasScale := strings.Cut(rest, " scale ")
 		notation := algorithm + " 1000000/30d"
 		if hasScale { // a scale leaves less room for the amount
@@ -45,12 +45,12 @@ func unlimitedBudgets(prefix string) (b budgets) {
 	return b
 }
 
-// all returns the limits in the order of their charges.
-func (b *budgets) all() []*headgate.Limit {
+// limits returns the limits in the order of their charges.
+func (b *budgets) limits() []*headgate.Limit {
 	return []*headgate.Limit{&b.userRequests, &b.userTokens, &b.teamTokens, &b.orgTokens, &b.teamMoney, &b.orgMoney}
 }
 
-// eachStore runs a test with each store, behind the wrappers of package front.
+// eachStore runs a test with memory and with PostgreSQL, behind the wrappers of package front.
 func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Run("memory", func(t *testing.T) {
 		s := front.New(memory.New(nil), nil)
@@ -68,6 +68,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
+// newTestEnv starts a model and replicas of the proxy, until the test ends.
 func newTestEnv(t *testing.T, s store.Store, b budgets, replicas int, model http.HandlerFunc) *testEnv {
 	env := &testEnv{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
 	modelServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -124,8 +125,8 @@ func (env *testEnv) request(t *testing.T, c client, key, prompt string) (status 
 	return resp.StatusCode, resp.Header, string(body)
 }
 
-// used returns the usage of each key by limit and key.
-func (env *testEnv) used(t *testing.T) map[string]string {
+// usedCosts returns what is used in the store, by limit and key.
+func (env *testEnv) usedCosts(t *testing.T) map[string]string {
 	t.Helper()
 	list := map[string]string{}
 	for _, c := range people {
@@ -140,7 +141,7 @@ func (env *testEnv) used(t *testing.T) map[string]string {
 	return list
 }
 
-// servedUsage returns the usage of an answer: its usage block, or else the number of its words.
+// servedUsage returns the usage of an answer: its usage block, or else the number of its words. They must not differ.
 func servedUsage(t *testing.T, prompt, text string) (u usage) {
 	t.Helper()
 	u.Prompt = int64(len(strings.Fields(prompt)))
@@ -167,19 +168,20 @@ func servedUsage(t *testing.T, prompt, text string) (u usage) {
 // bill has the expected usage by limit and key, in billionths.
 type bill map[string]int64
 
+// add adds what some requests of a client with a usage cost in all.
 func (b bill) add(env *testEnv, c client, requests int64, u usage) {
-	tokens, money := (u.Prompt+u.Completion)*1e9, 3000*u.Prompt+15_000*u.Completion
+	tokens, money := (u.Prompt+u.Completion)*1e9, 3000*u.Prompt+15_000*u.Completion // 3 and 15 millionths of a dollar
 	user, team := c.org+"/"+c.team+"/"+c.user, c.org+"/"+c.team
 	for i, cost := range []int64{requests * 1e9, tokens, tokens, tokens, money, money} {
 		key := []string{user, user, team, c.org, team, c.org}[i]
-		b[env.budgets.all()[i].Name()+" "+key] += cost
+		b[env.budgets.limits()[i].Name()+" "+key] += cost
 	}
 }
 
 // check compares the bill with the usage in the store.
 func (b bill) check(t *testing.T, env *testEnv) {
 	t.Helper()
-	used := env.used(t)
+	used := env.usedCosts(t)
 	for name, n := range b {
 		if want := headgate.Nanos(n).String(); used[name] != want {
 			t.Errorf("%s: got %s used, want %s", name, used[name], want)

@@ -104,11 +104,11 @@ func TestAccountsCannotBeEnumerated(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		p := newPage(l)
 		for i := range 7 {
-			hashes := p.hashes
+			hashesBefore := p.hashes
 			alice := p.logIn("192.0.2.1", "alice", "guess")
-			aliceHashes := p.hashes - hashes
+			aliceHashes := p.hashes - hashesBefore
 			mallory := p.logIn("192.0.2.2", "mallory", "guess")
-			malloryHashes := p.hashes - hashes - aliceHashes
+			malloryHashes := p.hashes - hashesBefore - aliceHashes
 			if alice.Code != mallory.Code || alice.Body.String() != mallory.Body.String() ||
 				fmt.Sprint(alice.Header()) != fmt.Sprint(mallory.Header()) || aliceHashes != malloryHashes {
 				t.Errorf("attempt %d: got %d %s after %d hashes, and %d %s after %d, want equal answers", i,

@@ -20,11 +20,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // TestRequestsKeepTheQuota checks that 8 requests at 20/s, of which one is sent again after 1 s, take 1.3 s at least.
 func TestRequestsKeepTheQuota(t *testing.T) {
 	for _, url := range []string{"sqlite::memory:", "sqlite:" + filepath.Join(t.TempDir(), "quota.db")} {
-		file, err := sqlite.Open(t.Context(), url, nil)
+		db, err := sqlite.Open(t.Context(), url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := front.New(file, nil)
+		s := front.New(db, nil)
 		server := busyServer()
 		limiter := headgate.New(s, &headgate.Config{Timeout: time.Minute}) // a busy machine may need more than 250 ms
 		var out bytes.Buffer

@@ -52,8 +52,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestNoFormatReadsAnother checks that a reader refuses the lines of other formats with a reason, unless its format is
-// more general.
+// TestNoFormatReadsAnother checks that a reader reads no line of another format, unless its format is more general or
+// it reads the same from the line.
 func TestNoFormatReadsAnother(t *testing.T) {
 	t.Parallel()
 	generalFormats := map[Format][]Format{ // the more general formats of each
@@ -85,8 +85,8 @@ func TestNoFormatReadsAnother(t *testing.T) {
 	t.Logf("%d lines before readers of other formats, %d refused with a reason", pairs, refusals)
 }
 
-// TestMixedLogs checks that Detect returns the format of six of the seven lines of a log, or a more general format that
-// reads these lines alike.
+// TestMixedLogs checks that Detect returns the format of six of the seven lines of a log, or another format that reads
+// the same from the first of them.
 func TestMixedLogs(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples {
@@ -103,7 +103,7 @@ func TestMixedLogs(t *testing.T) {
 			if got == s.format {
 				continue
 			}
-			// A format more general than both reads more of the log.
+			// A format that is more general than both may read more of the log.
 			rd, err := New(got, []string{"ip"}, Config{Year: 2015})
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestMixedLogs(t *testing.T) {
 	}
 }
 
-// withoutTokens describes the result of reading a line, without its tokens.
+// withoutTokens describes the result of reading a line, without the tokens of a call.
 func withoutTokens(rec Record, err error) string {
 	rec.Spent = Spent{}
 	return describe(rec, err)

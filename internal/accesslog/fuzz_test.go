@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// FuzzRead checks that no reader panics or changes a line, that times are in the range of the laws, that the second
-// reading of a line has the same result, and that a skipped line has a reason.
+// FuzzRead checks that no reader panics or changes a line, that times are in the range of the laws, that a second
+// reading of a line has the same result, unless readers remember lines, and that a skipped line has a reason.
 func FuzzRead(f *testing.F) {
 	for i, s := range samples {
 		for _, line := range append(s.lines[:], s.damaged) {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// readAll reads every line of a file and returns "time value", "skip" or the error for each.
+// readAll reads every line of a file and returns "time value" for each request, or "skip" or the error of the line.
 func readAll(t *testing.T, name string, f Format, field string, cfg Config) []string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -41,8 +41,8 @@ func readAll(t *testing.T, name string, f Format, field string, cfg Config) []st
 	return got
 }
 
-// key returns the value of a line's first field.
-func key(rec Record) string {
+// firstValue returns the value of a line's first field; "" if there is none.
+func firstValue(rec Record) string {
 	if len(rec.Values) == 0 {
 		return ""
 	}
@@ -121,8 +121,8 @@ func TestCombinedLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, err := rd.Read([]byte(c.line))
-		if !errors.Is(err, c.err) || key(rec) != c.want {
-			t.Errorf("%s: got %q, %v; want %q, %v", c.line, key(rec), err, c.want, c.err)
+		if !errors.Is(err, c.err) || firstValue(rec) != c.want {
+			t.Errorf("%s: got %q, %v; want %q, %v", c.line, firstValue(rec), err, c.want, c.err)
 		}
 		if want := time.Date(2016, 3, 1, 1, 30, 0, 0, time.UTC).UnixMicro(); err == nil && rec.At != want {
 			t.Errorf("%s: got time %s", c.line, timeOf(rec.At))
@@ -135,7 +135,7 @@ func TestVirtualHosts(t *testing.T) {
 	const lineTail = ` - Ann Lee [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"`
 	for _, c := range []struct {
 		line     string
-		client   string // if the line has a virtual host
+		client   string // empty: the line has no virtual host, or no address of a client
 		vhostErr error  // error of the vhost_combined reader
 	}{
 		{"example.com:80 192.0.2.1" + lineTail, "192.0.2.1", nil},
@@ -157,8 +157,8 @@ func TestVirtualHosts(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec, err := rd.Read([]byte(c.line))
-			if errs[f] = err; f == VHost && key(rec) != c.client {
-				t.Errorf("%s: got client %q, want %q", c.line, key(rec), c.client)
+			if errs[f] = err; f == VHost && firstValue(rec) != c.client {
+				t.Errorf("%s: got client %q, want %q", c.line, firstValue(rec), c.client)
 			}
 		}
 		if !errors.Is(errs[VHost], c.vhostErr) {
@@ -176,10 +176,10 @@ func TestVirtualHosts(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8OfAFieldIsAnError checks that two different invalid texts do not become one key.
+// TestInvalidUTF8OfAFieldIsAnError checks that invalid texts are errors: package json would make one key of several.
 func TestInvalidUTF8OfAFieldIsAnError(t *testing.T) {
 	t.Parallel()
-	for key, want := range map[string]error{
+	for user, want := range map[string]error{
 		"a\xffb": errNotText, "\\n\xff": errNotText, `\ud800`: errNotText, `\udc00`: errNotText, `\ud800\n`: errNotText,
 		`\ud800\u0041`: errNotText,
 		`\ud800\ud800`: errNotText, `x\\ud800`: nil, `\ud83d\ude00`: nil, `\ufffd`: nil, "\ufffd\\n": nil,
@@ -189,9 +189,9 @@ func TestInvalidUTF8OfAFieldIsAnError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec, err := rd.Read([]byte(`{"ts":1,"user":"` + key + `"}`))
+		rec, err := rd.Read([]byte(`{"ts":1,"user":"` + user + `"}`))
 		if err != nil || !errors.Is(rec.Values[0].Err, want) {
-			t.Errorf("%q: got %v, want %v", key, err, want)
+			t.Errorf("%q: got %v, want %v", user, err, want)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestSSHD(t *testing.T) {
 	got = nil
 	for _, l := range lines {
 		if l != "skip" {
-			got = append(got, l[21:])
+			got = append(got, l[len("2015-03-27T14:54:57Z "):])
 		}
 	}
 	compareLines(t, got, []string{"support", "", "", "root", "root", "root", "root", "root", "root"})
@@ -278,8 +278,8 @@ func TestSSHDGuessesTheYear(t *testing.T) {
 			switch {
 			case err != nil:
 				got = append(got, err.Error())
-			case key(rec) != "1.2.3.4":
-				t.Errorf("key %q", key(rec))
+			case firstValue(rec) != "1.2.3.4":
+				t.Errorf("key %q", firstValue(rec))
 			default:
 				got = append(got, timeOf(rec.At).Format(time.DateOnly))
 			}
@@ -301,8 +301,8 @@ func TestSSHDGuessesTheYear(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec, err := rd.Read([]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
-	if err != nil || key(rec) != "::1" || timeOf(rec.At).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
-		t.Errorf("got %s %q, %v", timeOf(rec.At), key(rec), err)
+	if err != nil || firstValue(rec) != "::1" || timeOf(rec.At).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
+		t.Errorf("got %s %q, %v", timeOf(rec.At), firstValue(rec), err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // sample has three lines of a format as its documentation shows or describes them, and the result of describe for each:
-// "time ip method path status", or "skip" and the reason, or the error.
+// the time and the values of the fields, or "skip" and the reason, or the error.
 type sample struct {
 	format Format
 	head   string // lines before lines
@@ -279,7 +279,7 @@ var samples = []sample{
 		damaged:    `{"ClientIP":"2001:db8::7","EdgeStartTimestamp":null}`,
 		damagedErr: errNoTime,
 	},
-	{ // kubernetes.io, CRI logging: nginx in a container, whose second line was cut
+	{ // kubernetes.io, CRI logging: nginx in a container, whose third line was cut
 		format: Combined,
 		lines: [3]string{
 			`2016-10-06T00:17:09.669794202Z stdout F 198.51.100.7 - - [06/Oct/2016:00:17:09 +0000] "GET /a HTTP/1.1" 200 5 "-" "a"`,
@@ -334,7 +334,7 @@ func (s *sample) reader(t testing.TB) Reader {
 	return rd
 }
 
-// describe writes the result of reading a line.
+// describe returns the result of reading a line as text.
 func describe(rec Record, err error) string {
 	switch {
 	case err != nil:

@@ -29,7 +29,7 @@ func TestDerivedKeysCannotBeChosen(t *testing.T) {
 	}
 }
 
-func TestNetwork(t *testing.T) {
+func TestNetworkOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"192.0.2.7":            "192.0.2.7",
@@ -58,7 +58,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-func TestJoin(t *testing.T) {
+func TestJoinedKeysAreValidAndDiffer(t *testing.T) {
 	t.Parallel()
 	longPart := strings.Repeat("x", law.MaxKey+1)
 	lists := [][]string{
@@ -100,7 +100,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestClient(t *testing.T) {
+func TestClientBehindProxies(t *testing.T) {
 	t.Parallel()
 	proxies, err := httpkey.ParseProxies("10.0.0.0/8", "2001:db8::/32", "::ffff:192.0.2.0/120", "198.51.100.9")
 	if err != nil {
@@ -142,7 +142,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-func TestJSON(t *testing.T) {
+func TestJSONNumberAndJSONLength(t *testing.T) {
 	t.Parallel()
 	const body = `{"rows":[1,{"a":[2]},"x"],"usage":{"other":{"total":1},"total":12345678901234567890.5},"n":null,"e":[]}`
 	for path, want := range map[string]string{

@@ -163,7 +163,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-func TestRunWithoutClients(t *testing.T) {
+func TestAnEmptyConfigMakesNoCall(t *testing.T) {
 	t.Parallel()
 	r := load.Run(t.Context(), load.Config{}, func(context.Context, int, *rand.Rand) (bool, error) {
 		t.Error("a client made a call")

@@ -29,7 +29,7 @@ type logEntry struct {
 	key string
 }
 
-// rule makes a function that reports whether the next request of a key passes. The rules follow their textbook
+// rule makes, for a key, a function that decides the key's requests one after another. The rules follow their textbook
 // definitions, in rationals or counts.
 type rule func() func(at time.Time) bool
 
@@ -87,22 +87,22 @@ func fixedWindow(maxRequests int, period time.Duration) rule {
 }
 
 // compute applies a rule to every key of a log, in the order of the times, and returns the counts.
-func compute(entries []logEntry, r rule) (allowed, refused int64, perKey map[string]int64) {
+func compute(entries []logEntry, r rule) (allowed, refused int64, refusedByKey map[string]int64) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b logEntry) int { return a.at.Compare(b.at) })
-	deciders, perKey := map[string]func(time.Time) bool{}, map[string]int64{}
-	for _, h := range entries {
-		if deciders[h.key] == nil {
-			deciders[h.key] = r()
+	deciders, refusedByKey := map[string]func(time.Time) bool{}, map[string]int64{}
+	for _, e := range entries {
+		if deciders[e.key] == nil {
+			deciders[e.key] = r()
 		}
-		if deciders[h.key](h.at) {
+		if deciders[e.key](e.at) {
 			allowed++
 		} else {
 			refused++
-			perKey[h.key]++
+			refusedByKey[e.key]++
 		}
 	}
-	return allowed, refused, perKey
+	return allowed, refused, refusedByKey
 }
 
 var rules = []struct {
@@ -117,7 +117,7 @@ var rules = []struct {
 	{"fixed-window 50/1h", fixedWindow(50, time.Hour)},
 }
 
-// checkRules replays a log with every rule and compares all numbers.
+// checkRules replays a log with every rule and compares the counts, and those of each refused key.
 func checkRules(t *testing.T, name string, entries []logEntry, cfg *replay.Config) {
 	t.Helper()
 	for _, c := range rules {
@@ -125,14 +125,14 @@ func checkRules(t *testing.T, name string, entries []logEntry, cfg *replay.Confi
 		if err != nil {
 			t.Fatal(err)
 		}
-		allowed, refused, perKey := compute(entries, c.rule)
+		allowed, refused, refusedByKey := compute(entries, c.rule)
 		if r.Requests != int64(len(entries)) || r.Allowed != allowed || r.Denied != refused ||
-			r.DeniedKeys != int64(len(perKey)) {
+			r.DeniedKeys != int64(len(refusedByKey)) {
 			t.Errorf("%s: got %d admitted, %d refused of %d, %d keys; want %d, %d of %d, %d", c.notation,
-				r.Allowed, r.Denied, r.Requests, r.DeniedKeys, allowed, refused, len(entries), len(perKey))
+				r.Allowed, r.Denied, r.Requests, r.DeniedKeys, allowed, refused, len(entries), len(refusedByKey))
 		}
 		var want []string
-		for k, n := range perKey {
+		for k, n := range refusedByKey {
 			want = append(want, fmt.Sprintf("%d %s", n, k))
 		}
 		var got []string
@@ -165,14 +165,14 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	at := time.Date(2024, 2, 28, 23, 30, 0, 0, time.UTC)
 	for range tier.Pick(1500, 5000, 5000) {
 		at = at.Add(time.Duration(rng.IntN(4)/2) * time.Second)
-		h := logEntry{
+		e := logEntry{
 			at.Add(time.Duration(rng.IntN(11)-5) * time.Second),
 			fmt.Sprintf("10.0.0.%d", min(rng.IntN(20), rng.IntN(20), rng.IntN(20))),
 		}
-		entries = append(entries, h)
+		entries = append(entries, e)
 		zone := time.FixedZone("", 3600*rng.IntN(3))
-		fmt.Fprintf(&log, "%s - - [%s] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", h.key,
-			h.at.In(zone).Format("02/Jan/2006:15:04:05 -0700"))
+		fmt.Fprintf(&log, "%s - - [%s] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", e.key,
+			e.at.In(zone).Format("02/Jan/2006:15:04:05 -0700"))
 	}
 	name := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
@@ -197,13 +197,13 @@ func TestRealLog(t *testing.T) {
 	var entries []logEntry
 	counts := map[string]int{}
 	for s := bufio.NewScanner(lines); s.Scan(); {
-		field := strings.Fields(s.Text())
-		at, err := time.Parse("[02/Jan/2006:15:04:05-0700]", field[3]+field[4])
+		fields := strings.Fields(s.Text())
+		at, err := time.Parse("[02/Jan/2006:15:04:05-0700]", fields[3]+fields[4])
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, logEntry{at, field[0]})
-		counts[field[0]]++
+		entries = append(entries, logEntry{at, fields[0]})
+		counts[fields[0]]++
 	}
 	checkRules(t, name, entries, &replay.Config{Top: 1000})
 	r, err := run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
@@ -214,11 +214,8 @@ func TestRealLog(t *testing.T) {
 	if r.Denied != 1395 || r.Keys != 1753 || r.Busiest.Key != "66.249.73.135" || r.Busiest.Requests != 482 {
 		t.Errorf("got %d refused, %d keys, busiest %+v; want 1395, 1753, 66.249.73.135", r.Denied, r.Keys, r.Busiest)
 	}
-	if mostRefused := slices.MaxFunc(r.Top, func(
-		a, b replay.KeyReport,
-	) int {
-		return cmp.Compare(a.Denied, b.Denied)
-	}); mostRefused != r.Top[0] {
+	byDenied := func(a, b replay.KeyReport) int { return cmp.Compare(a.Denied, b.Denied) }
+	if mostRefused := slices.MaxFunc(r.Top, byDenied); mostRefused != r.Top[0] {
 		t.Errorf("top begins with %+v, want %+v", r.Top[0], mostRefused)
 	}
 }

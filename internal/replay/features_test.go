@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestCompareReportsEachLimitLikeAlone checks that Compare of several limits returns the reports of single replays.
+// TestCompareReportsEachLimitLikeAlone compares the reports of Compare with single replays, and TopKeyRows with them.
 func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 	t.Parallel()
 	limits := []headgate.Limit{
@@ -39,7 +39,7 @@ func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 		}
 	}
 	rows := replay.TopKeyRows(reports, 6)
-	if len(rows) != 5 || len(rows[0].Denied) != len(limits) {
+	if len(rows) != 5 || len(rows[0].Denied) != len(limits) { // all limits together have 5 keys in Top
 		t.Errorf("got %+v, want 5 rows with %d counts each", rows, len(limits))
 	}
 	for _, row := range rows {

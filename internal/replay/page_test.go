@@ -104,15 +104,15 @@ func TestPageOfOneRequest(t *testing.T) {
 	}
 }
 
-// The figure of the article about leaky buckets: capacity 3, a leak of 1.5 a second, fills of 1, 2, 1, 2 and 3.
-const article = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
+// articleLog has the fills of the figure in the article about leaky buckets: capacity 3, a leak of 1.5 a second.
+const articleLog = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
 
 // TestFigureOfTheArticle compares the detailed chart with the figure of the article. UPDATE_GOLDEN=1
 // rewrites the golden file.
 func TestFigureOfTheArticle(t *testing.T) {
 	t.Parallel()
 	r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
-		[]string{writeFile(t, "fills.csv", []byte(article))},
+		[]string{writeFile(t, "fills.csv", []byte(articleLog))},
 		&replay.Config{Config: accesslog.Config{Cost: "n"}, Pictures: true, Fill: true, Trace: 9})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestRefusalsAreDrawnAboveThePlot(t *testing.T) {
 			if _, err := fmt.Sscan(strings.Join(m[1:], " "), &x, &y, &w, &h); err != nil {
 				t.Fatal(err)
 			}
-			if y < 0 || y+h > 36 || x < end {
+			if y < 0 || y+h > 36 || x < end { // the plot begins at 36
 				t.Errorf("chart %d: a refusal is at %v, %v to %v, %v; the one before ends at %v", i, x, y, x+w, y+h, end)
 			}
 			end = x + w
@@ -194,9 +194,9 @@ func TestRefusalsAreDrawnAboveThePlot(t *testing.T) {
 func TestHourlyRequestsAreShownInHours(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		step, hours int
-		hasRequest  func(hour int) bool
-		want        time.Duration
+		stepSeconds, steps int
+		hasRequest         func(step int) bool
+		want               time.Duration
 	}{
 		"each hour":   {3600, 83, func(int) bool { return true }, time.Hour},
 		"by day":      {3600, 83, func(hour int) bool { return hour%24 > 8 }, time.Hour},
@@ -204,9 +204,9 @@ func TestHourlyRequestsAreShownInHours(t *testing.T) {
 		"a few hours": {3600, 5, func(int) bool { return true }, 10 * time.Minute},
 	} {
 		var log strings.Builder
-		for i := range c.hours {
+		for i := range c.steps {
 			if c.hasRequest(i) {
-				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.step*i+303)
+				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.stepSeconds*i+303)
 			}
 		}
 		r, err := run(t.Context(), bucket, "ip", []string{writeFile(t, "a.json", []byte(log.String()))}, nil)

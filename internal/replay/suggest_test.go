@@ -21,7 +21,7 @@ import (
 
 const apacheLog = "testdata/apache.log.gz"
 
-// TestSuggestionIsWhatReplaySays checks that each suggested limit, and each point of its curves, has the figures of a
+// TestSuggestionIsWhatReplaySays checks that each suggested limit, and some points of its curves, have the figures of a
 // replay of that limit, that it refuses no more than allowed, and that the next smaller number refuses too much.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func suggest(t *testing.T, options SuggestOptions, key string, logs []string, cf
 	return reqs.Suggest(t.Context(), options)
 }
 
-// firstLines writes the first lines of a compressed log to a file, and returns its path.
+// firstLines writes the first count lines of a compressed log to a file, and returns its path.
 func firstLines(t *testing.T, name string, count int) string {
 	t.Helper()
 	f, err := os.Open(name)
@@ -146,7 +146,7 @@ func asJSON(t *testing.T, r *Report) string {
 }
 
 // TestEvaluatorCountsLikeReplay checks that the evaluator, which calls the law, counts as many refusals as the Limiter,
-// also with costs, and that the Limiter refuses no request of a key that the evaluator skips.
+// also with costs. So the Limiter refuses no request of a key that the evaluator skips.
 func TestEvaluatorCountsLikeReplay(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
@@ -228,11 +228,11 @@ func TestPeaksOfKeys(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := suggest(t, SuggestOptions{Refuse: 0.01}, "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
+	s, err := suggest(t, SuggestOptions{Refuse: 0.01}, "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range g.Peaks {
+	for _, p := range s.Peaks {
 		var peaks []int64
 		for _, list := range entries {
 			peak := int64(0)
@@ -265,9 +265,9 @@ func TestSuggestErrors(t *testing.T) {
 		"where:":            {cfg: Config{Where: []string{"x"}}, log: apacheLog},
 		"left out by where": {cfg: Config{Where: []string{"ip=x"}}, log: apacheLog},
 	} {
-		g, err := suggest(t, c.options, "ip", []string{c.log}, &c.cfg)
+		s, err := suggest(t, c.options, "ip", []string{c.log}, &c.cfg)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %+v, %v", want, g, err)
+			t.Errorf("%s: got %+v, %v", want, s, err)
 		}
 	}
 }
@@ -283,17 +283,17 @@ func TestSuggestForCalls(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := suggest(t, SuggestOptions{Refuse: 0.05}, "user", []string{name}, nil)
+	s, err := suggest(t, SuggestOptions{Refuse: 0.05}, "user", []string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range g.Choices {
-		if c.Denied > g.MaxRefused || c.MostInPeriod.Float64() < 1000 {
-			t.Errorf("%s refuses %d of %d", c.Notation, c.Denied, g.MaxRefused)
+	for _, c := range s.Choices {
+		if c.Denied > s.MaxRefused || c.MostInPeriod.Float64() < 1000 {
+			t.Errorf("%s refuses %d of %d", c.Notation, c.Denied, s.MaxRefused)
 		}
 	}
 	var b bytes.Buffer
-	if err := g.WriteJSON(&b); err != nil || !json.Valid(b.Bytes()) {
+	if err := s.WriteJSON(&b); err != nil || !json.Valid(b.Bytes()) {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }

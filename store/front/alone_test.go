@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// wrappers returns each wrapper by itself, around a store. TestConformance has them all at once.
+// wrappers has functions that put one wrapper around a store. TestConformance has them all at once.
 var wrappers = map[string]func(store.Store) store.Store{
 	"deny":     func(s store.Store) store.Store { return deny.New(s) },
 	"prefetch": func(s store.Store) store.Store { return prefetch.New(s) },

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// A program opens its store, puts the stack in front of it, and gives that to
-// a limiter. Close stops the sweeper and closes the store.
+// A program opens its store, puts the stack in front of it, and gives that to a limiter. Close stops the sweeper and
+// closes the store.
 func ExampleNew() {
 	ctx := context.Background()
 	db, err := sqlite.Open(ctx, "sqlite::memory:", nil) // or postgres.Open, mysql.Open, redis.Open

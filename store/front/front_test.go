@@ -162,7 +162,7 @@ func testCloseOnce(t *testing.T) {
 func TestCloseEndsASweepUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ignoresContext bool
-		took           time.Duration
+		wantTook       time.Duration
 	}{"a sweep that ends": {false, 0}, "a sweep that does not end": {true, time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			r, end := newRemote(), make(chan struct{})
@@ -179,8 +179,9 @@ func TestCloseEndsASweepUnderWay(t *testing.T) {
 			}
 			begin := time.Now()
 			s.Close()
-			if took := time.Since(begin); took != tt.took || r.closeCalls.Load() != 1 {
-				t.Errorf("%s: Close took %s, want %s; the store was closed %d times", name, took, tt.took, r.closeCalls.Load())
+			if took := time.Since(begin); took != tt.wantTook || r.closeCalls.Load() != 1 {
+				t.Errorf("%s: Close took %s, want %s; it closed the store %d times, want once", name, took, tt.wantTook,
+					r.closeCalls.Load())
 			}
 			close(end)
 			synctest.Wait()
@@ -188,15 +189,15 @@ func TestCloseEndsASweepUnderWay(t *testing.T) {
 	}
 }
 
-func TestWithoutAStoreEachCallIsInvalid(t *testing.T) {
+func TestWithoutAStoreApplyAndSweepAreErrInvalid(t *testing.T) {
 	s := front.New(nil, nil)
 	if err := s.Apply(t.Context(), make([]law.Op, 1), make([]law.Outcome, 1)); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("Apply: %v", err)
+		t.Errorf("Apply: got %v, want %v", err, store.ErrInvalid)
 	}
 	if _, err := s.Sweep(t.Context(), 1); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("Sweep: %v", err)
+		t.Errorf("Sweep: got %v, want %v", err, store.ErrInvalid)
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
+		t.Errorf("Close: got %v, want nil", err)
 	}
 }

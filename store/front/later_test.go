@@ -98,7 +98,7 @@ func TestLaterFindsOutTheShare(t *testing.T) {
 	})
 }
 
-// TestLaterSweepsAnOpenStore checks that Later sweeps an open store every SweepEvery, and that Close ends that.
+// TestLaterSweepsAnOpenStore checks that Later sweeps an open store every SweepEvery, and that Close closes the store.
 func TestLaterSweepsAnOpenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()

@@ -140,7 +140,8 @@ func TestTheSweeperKeepsPaceOnServers(t *testing.T) {
 	}
 }
 
-// testSweepHalf makes keys that are soon dead, with a pause after each batch, until half of them are removed.
+// testSweepHalf makes some keys that last, and then keys that are soon dead, with a pause after each batch, until half
+// of those are removed.
 func testSweepHalf(t *testing.T, inner store.Store, pause func()) {
 	t.Helper()
 	s := front.New(inner, &front.Config{

@@ -46,7 +46,7 @@ func BenchmarkTakeOne(b *testing.B) {
 				b.ResetTimer()
 				b.RunParallel(func(pb *testing.PB) {
 					ctx := context.Background()
-					x := goroutines.Add(1) * 0x9e3779b97f4a7c15
+					x := goroutines.Add(1) * 0x9e3779b97f4a7c15 // the state of a xorshift generator
 					for pb.Next() {
 						x ^= x << 13
 						x ^= x >> 7
@@ -63,6 +63,7 @@ func BenchmarkTakeOne(b *testing.B) {
 	}
 }
 
+// take charges a unit by TakeOne.
 func take(tb testing.TB, s *memory.Store, key string, p *law.Params) store.Brief {
 	out, ok := s.TakeOne(context.Background(), law.Cell{Limit: "api", Key: key}, p, p.Unit)
 	if !ok {
@@ -84,9 +85,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkMillionKeys puts a million keys that last for an hour into a store one by one, with
-// their names. It reports the heap per key, the time of a full garbage collection, and the time
-// of the slowest insertion.
+// BenchmarkMillionKeys puts a million keys that last for an hour into a store one by one, with their names. It reports
+// the heap per key, the time of a full garbage collection, and the mean and the longest time of an insertion.
 func BenchmarkMillionKeys(b *testing.B) {
 	const n = 1_000_000
 	heapBytes := func() uint64 {

@@ -1,7 +1,7 @@
 package memory
 
-// Limits returns how many limits the store knows.
-func (s *Store) Limits() int {
+// CountLimits returns how many limits the store knows.
+func (s *Store) CountLimits() int {
 	s.limitsMu.Lock()
 	defer s.limitsMu.Unlock()
 	return len(s.byName)

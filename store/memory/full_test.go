@@ -15,10 +15,12 @@ import (
 // hourly is a limit of one unit, which drains in an hour.
 var hourly = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: 1000}
 
+// takeOp returns an op that takes 1000 credits.
 func takeOp(limit, key string, p law.Params) law.Op {
 	return law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: 1000, Count: 1}
 }
 
+// countOf returns the count of a limit's keys; of the keys of all limits if limit is empty.
 func countOf(t *testing.T, s *memory.Store, limit string) store.KeyCount {
 	t.Helper()
 	counts, err := s.KeyCounts(t.Context())
@@ -33,8 +35,8 @@ func countOf(t *testing.T, s *memory.Store, limit string) store.KeyCount {
 	return store.KeyCount{Limit: limit}
 }
 
-// TestAFloodOfKeysIsRefused charges 60,000 keys more than MaxKeys. They fail and take no memory. Other limits, and the
-// keys that have a cell, are decided as before.
+// TestAFloodOfKeysIsRefused charges 60,000 keys more than MaxKeys. They fail, and take next to no memory. Other limits,
+// and the keys that have a cell, are decided as before. New keys pass once no charge counts any more.
 func TestAFloodOfKeysIsRefused(t *testing.T) {
 	tier.Engines(t)
 	const maxKeys, newKeys = 10_000, 60_000
@@ -82,8 +84,8 @@ func TestAFloodOfKeysIsRefused(t *testing.T) {
 	}
 }
 
-// TestVerbsOnANewKeyOfAFullLimit checks that a verb which would make a cell fails, and its whole group with it.
-func TestVerbsOnANewKeyOfAFullLimit(t *testing.T) {
+// TestAFullLimitMakesNoCell checks that a verb which would make a cell fails, and its whole group with it.
+func TestAFullLimitMakesNoCell(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2, Names: true})
 	apply(t, s, takeOp("l", "a", hourly))
@@ -132,7 +134,8 @@ func TestVerbsOnANewKeyOfAFullLimit(t *testing.T) {
 	}
 }
 
-// TestDeadKeysMakeNoTableGrow makes 60,000 keys that die after 0.1 s, without a sweep: later keys must replace them.
+// TestDeadKeysMakeNoTableGrow makes 60,000 keys, or pairs, that die after 0.1 s, without a sweep: later keys must
+// replace them.
 func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 	t.Parallel()
 	shortLimit := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 100_000, Drain: 1000} // 0.1 s
@@ -220,7 +223,7 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 			}
 		}
 	}
-	if n := s.Limits(); n > 6000 {
+	if n := s.CountLimits(); n > 6000 {
 		t.Errorf("got %d limits, want 6000 at most: nearly all have no key", n)
 	}
 	for i := range 20_000 { // each limit has its own cells
@@ -231,9 +234,9 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// TestConfigMaxBytes fills a store with requests that have ids, and with attempts of a log. Then requests that would
-// add bytes fail, others are decided, and so are ops that end a charge. When no charge counts, there is room again.
-func TestConfigMaxBytes(t *testing.T) {
+// TestAStoreIsFullAtMaxBytes fills a store with requests that have ids, and with attempts of a log. Then requests that
+// would add bytes fail, others are decided, and so are ops that end a charge. When no charge counts, there is room.
+func TestAStoreIsFullAtMaxBytes(t *testing.T) {
 	t.Parallel()
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxBytes: 100_000})

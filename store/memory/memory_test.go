@@ -36,11 +36,11 @@ type uninspectableStore struct {
 }
 
 func TestAFullStoreEvictsOnlyEmptyCells(t *testing.T) {
-	const maxKeys = 64 * 4
-	now := int64(1_790_000_000_000_000)
+	const maxKeys = 256
+	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: maxKeys})
 	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 1_000_000, Step: 1, Drain: 1}
-	takeUnit := func(key string) law.Outcome {
+	takeOnce := func(key string) law.Outcome {
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(context.Background(),
 			[]law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: 1_000_000, Count: 1}},
@@ -51,7 +51,7 @@ func TestAFullStoreEvictsOnlyEmptyCells(t *testing.T) {
 	}
 	admitted := 0
 	for i := range 10 * maxKeys {
-		out := takeUnit(fmt.Sprint(i))
+		out := takeOnce(fmt.Sprint(i))
 		if errors.Is(out.Err, store.ErrFull) != (i >= maxKeys) {
 			t.Fatalf("key %d: got %+v, want ErrFull from key %d on", i, out, maxKeys)
 		}
@@ -62,7 +62,7 @@ func TestAFullStoreEvictsOnlyEmptyCells(t *testing.T) {
 	}
 	now += 2_000_000 // all cells are empty again
 	for i := range maxKeys {
-		if out := takeUnit(fmt.Sprint("new ", i)); out.Err != nil || out.Granted != 1 {
+		if out := takeOnce(fmt.Sprint("new ", i)); out.Err != nil || out.Granted != 1 {
 			t.Fatalf("every cell is empty: got %+v, want the new key admitted", out)
 		}
 	}
@@ -139,7 +139,7 @@ func TestListsOfCellsNeedConfigNames(t *testing.T) {
 	}
 }
 
-// TestMoreDefinitionsThanNumbersDoNotCollide uses 3000 limits: more definitions than the 1022 that a store numbers.
+// TestMoreDefinitionsThanNumbersDoNotCollide uses 3000 definitions of a limit: more than the 1022 that a store numbers.
 func TestMoreDefinitionsThanNumbersDoNotCollide(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestCellsListsTheKeysThatExist makes, resets and sweeps cells with keys of all lengths at random. The store must list
-// exactly those that exist.
+// TestCellsListsTheKeysThatExist makes, resets and sweeps cells with keys of many lengths at random. The store must
+// list exactly those that exist.
 func TestCellsListsTheKeysThatExist(t *testing.T) {
 	t.Parallel()
 	now := t0
@@ -68,8 +68,8 @@ func TestCellsListsTheKeysThatExist(t *testing.T) {
 func expectCells(t *testing.T, s store.Inspector, existing map[law.Cell]bool) {
 	t.Helper()
 	var want []law.Cell
-	for cell, ok := range existing {
-		if ok {
+	for cell, exists := range existing {
+		if exists {
 			want = append(want, cell)
 		}
 	}

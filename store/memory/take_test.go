@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-const t0 = int64(1_790_000_000_000_000)
+const t0 = int64(1_790_000_000_000_000) // the first time of a test's clock, in us
 
 // testParams are parameters of plain cells, and of cells that are not plain.
 var testParams = []law.Params{
@@ -36,6 +36,7 @@ func apply(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 	return outs[0]
 }
 
+// briefOf returns what TakeOne answers for an outcome of Apply; at is op.DecidedAt.
 func briefOf(out *law.Outcome, at int64) store.Brief {
 	return store.Brief{
 		Granted: out.Granted == 1, Used: out.Used, Clock: out.Clock, At: at, RetryAt: out.RetryAt,
@@ -51,8 +52,8 @@ func TestTakeOneMatchesApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for round := range tier.Pick(60, 200, 2000) {
 		now := t0
-		// The two full stores may evict different dead cells. Outcomes then differ only in times that
-		// are past, as long as no limit changes and the clock does not step back.
+		// The two full stores may evict different dead cells. Outcomes then differ only in times that are past, as
+		// long as no limit changes and the clock does not step back.
 		maxTotal, backFactor := 1000, int64(1) // 0: the clock does not step back
 		if round%2 == 0 {
 			maxTotal, backFactor = 8, 0
@@ -126,14 +127,10 @@ func TestTakeOneDecidesOnlyPlainCharges(t *testing.T) {
 	cancelledCtx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, takeOne := range map[string]func() (store.Brief, bool){
-		"NUL in the key": func() (store.Brief,
-			bool,
-		) {
+		"NUL in the key": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "a\x00"}, &p, 1)
 		},
-		"bad UTF-8": func() (store.Brief,
-			bool,
-		) {
+		"bad UTF-8": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "\xff"}, &p, 1)
 		},
 		"long key": func() (store.Brief, bool) {
@@ -145,16 +142,12 @@ func TestTakeOneDecidesOnlyPlainCharges(t *testing.T) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, law.Max+1)
 		},
 		"bad parameters": func() (store.Brief, bool) {
-			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
-				&badParams, 1)
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &badParams, 1)
 		},
 		"a window": func() (store.Brief, bool) {
-			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
-				&testParams[5], 1)
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &testParams[5], 1)
 		},
-		"a cancelled ctx": func() (store.Brief,
-			bool,
-		) {
+		"a cancelled ctx": func() (store.Brief, bool) {
 			return s.TakeOne(cancelledCtx, law.Cell{Limit: "l", Key: "k"}, &p, 1)
 		},
 	} {
@@ -171,11 +164,11 @@ func TestTakeOneDecidesOnlyPlainCharges(t *testing.T) {
 	}
 }
 
-// takeUnit takes one unit of a cell.
-type takeUnit func() store.Brief
+// takeMethod takes one unit of a cell.
+type takeMethod func() store.Brief
 
-// takeMethods returns functions that take a unit of a cell: one by Apply, one by TakeOne.
-func takeMethods(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []takeUnit {
+// takeMethods returns two ways to take a unit of a cell: by Apply, and by TakeOne or else by Apply.
+func takeMethods(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []takeMethod {
 	byApply := func() store.Brief {
 		op := law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1}
 		out := apply(t, s, op)
@@ -187,7 +180,7 @@ func takeMethods(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []
 		}
 		return b
 	}
-	return []takeUnit{
+	return []takeMethod{
 		byApply,
 		func() store.Brief { return orByApply(s.TakeOne(context.Background(), cell, p, p.Unit)) },
 	}
@@ -206,7 +199,7 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 		for c := range callers {
 			wg.Go(func() {
 				n := 0
-				for i := range callsEach {
+				for i := range callsEach { // if key is even, each caller has one method, else it alternates
 					if methods[(c+i*key)%len(methods)]().Granted {
 						n++
 					}

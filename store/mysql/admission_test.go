@@ -52,8 +52,8 @@ type chargeOutcomes struct {
 	mysql, memory law.Outcome
 }
 
-// apply applies a batch to both stores. For the ops at the indices in mysqlEntries, MySQL gets other numbers of entries
-// than memory.
+// apply applies a batch to both stores, and fails the test if the outcomes differ in more than the numbers of entries.
+// mysqlEntries has the numbers that entries of memory have in MySQL, by the indices of the ops that name them.
 func (c *comparison) apply(t *testing.T, ops []law.Op, mysqlEntries map[int]int64) {
 	t.Helper()
 	got, want := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
@@ -81,8 +81,8 @@ func (c *comparison) apply(t *testing.T, ops []law.Op, mysqlEntries map[int]int6
 	c.charges = c.charges[max(0, len(c.charges)-20):]
 }
 
-// TestLargeBatchesWithIDsDecideAsMemory checks that batches of 420 requests with ids, which are sent, repeated and
-// settled, are decided as by the memory store. Cells and ids occur several times in a batch.
+// TestLargeBatchesWithIDsDecideAsMemory checks that 420 requests with ids, which are sent, repeated and settled in
+// large batches, are decided as by the memory store. About half of them have the id of the first of their twenty.
 func TestLargeBatchesWithIDsDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	c := comparison{mysql: openMigrated(t), memory: memory.New(nil)}

@@ -101,7 +101,7 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	}
 }
 
-// elapse simulates that time passes for the cell of a key: it moves all of the cell's times back.
+// elapse simulates that time passes for the cell of a key: it moves the cell's times at and empty_at back.
 func elapse(t *testing.T, db *sql.DB, key string, by time.Duration) {
 	t.Helper()
 	us := by.Microseconds()
@@ -161,7 +161,7 @@ func TestRequestTokenIsExactForNewBuckets(t *testing.T) {
 			case !errors.Is(err, errNoToken):
 				t.Error(err)
 			}
-			if i%7 == 0 { // a sweep may remove nothing
+			if i%7 == 0 { // a sweep must remove no cell that counts
 				if _, err := s.Sweep(t.Context(), 100); err != nil {
 					t.Error(err)
 				}
@@ -224,8 +224,8 @@ func TestRequestTokenRepeatsAfterARaceForItsCell(t *testing.T) {
 	}
 }
 
-// TestMigrateKeepsForeignProcedures checks that Migrate and the printed schema keep a procedure of the same name that
-// is not Headgate's.
+// TestMigrateKeepsForeignProcedures checks that Migrate, and the printed schema with the articles' procedures, keep a
+// procedure request_token that is not Headgate's.
 func TestMigrateKeepsForeignProcedures(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -241,16 +241,16 @@ func TestMigrateKeepsForeignProcedures(t *testing.T) {
 	t.Run("Schema", func(t *testing.T) { expectProcedureSurvives(t, func(url string) string { return feedSchema(t, url) }) })
 }
 
-// TestSchemaKeepsForeignProceduresWithForce checks that the printed schema keeps a foreign procedure of the same name
-// even in a client that goes on after errors.
+// TestSchemaKeepsForeignProceduresWithForce checks that the printed schema keeps a foreign procedure request_token even
+// in a client that goes on after errors.
 func TestSchemaKeepsForeignProceduresWithForce(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	expectProcedureSurvives(t, func(url string) string { return feedSchema(t, url, "--force") })
 }
 
-// expectProcedureSurvives checks that migrate, which returns its report, keeps a foreign procedure request_token and
-// makes all else, and makes Headgate's request_token after the foreign one was dropped.
+// expectProcedureSurvives checks that migrate keeps a foreign procedure request_token, names it in the output that it
+// returns, and makes headgate_take. After the foreign one was dropped, migrate makes Headgate's.
 func expectProcedureSurvives(t *testing.T, migrate func(url string) string) {
 	t.Helper()
 	url := dbtest.MariaDB(t)
@@ -284,7 +284,7 @@ func expectProcedureSurvives(t *testing.T, migrate func(url string) string) {
 	}
 }
 
-// feedSchema executes the printed schema in the mysql client, and returns the client's output.
+// feedSchema has the mysql client execute the scripts of Schema and Articles, and returns the client's output.
 func feedSchema(t *testing.T, url string, options ...string) string {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")

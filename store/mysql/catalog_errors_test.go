@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// failingConnector is a connector on whose connections one statement fails, once.
+// failingConnector is a connector on whose connections one statement fails with err, once.
 type failingConnector struct {
 	driver.Connector
 	prefix  string // how the statement begins; empty: none fails
@@ -72,7 +72,7 @@ func newConnector(t *testing.T, url string) driver.Connector {
 }
 
 // TestWriteCatalogErrors checks the errors of WriteCatalog when a statement fails: the outcome is unknown only if the
-// COMMIT was not answered, and the edit is repeated after a conflict.
+// COMMIT was interrupted or not answered, and the edit is repeated after a conflict.
 func TestWriteCatalogErrors(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -114,7 +114,7 @@ func TestWriteCatalogErrors(t *testing.T) {
 			version = got.Version
 		}
 	}
-	// On every connection of the pool, a change by hand makes a version.
+	// The pool has no connection on which @hg_catalog is still set: a change by hand makes a version.
 	for range 2 {
 		version++
 		text := fmt.Sprintf("UPDATE headgate_limits SET rule = 'interval %d/s'", version)

@@ -27,8 +27,8 @@ type taker interface {
 	Take(context.Context, ...headgate.Charge) (headgate.Decision, error)
 }
 
-// breakouts are texts that end a quoted string if the server takes a backslash for a part of a character, or for a
-// character like any other.
+// breakouts are texts that might end a quoted string, for example if the server takes a backslash for a part of a
+// character or for any character, or that might be taken for a placeholder or a variable.
 var breakouts = []string{
 	"\xbf');insert into loot select current_user();-- ", "\xbf' or 1=1-- ",
 	"\xbf\\';insert into loot select current_user();-- ",
@@ -87,7 +87,7 @@ func attackQuoting(t *testing.T, s *mysql.Store, db *sql.DB) {
 }
 
 // TestEveryConnectionIsUTF8 checks that keys, ids and reasons are exact, and that nothing breaks out of a quote, in
-// stores whose URLs set character sets and SQL modes.
+// stores whose URLs set collations, SQL modes and options of the driver.
 func TestEveryConnectionIsUTF8(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -114,17 +114,17 @@ func expectUTF8(t *testing.T, server string) {
 	if !hasReturning(t, openPlainDB(t, server)) {
 		return
 	}
-	for _, set := range []string{"gbk", "latin1", "utf8mb3"} {
-		t.Run(set, func(t *testing.T) {
+	for _, charset := range []string{"gbk", "latin1", "utf8mb3"} {
+		t.Run(charset, func(t *testing.T) {
 			root := openPlainDB(t, server)
 			for _, name := range []string{"server", "client", "connection", "results"} {
-				setGlobal(t, root, "character_set_"+name, "'"+set+"'")
+				setGlobal(t, root, "character_set_"+name, "'"+charset+"'")
 			}
 			url := dbtest.MariaDBAt(t, server)[0]
 			var got string
 			err := openPlainDB(t, url).QueryRowContext(t.Context(), "SELECT @@character_set_client").Scan(&got)
-			if err != nil || got != set {
-				t.Fatalf("got the character set %s, %v; want %s", got, err, set)
+			if err != nil || got != charset {
+				t.Fatalf("got the character set %s, %v; want %s", got, err, charset)
 			}
 			s := openAndMigrate(t, url)
 			attackQuoting(t, s, openPlainDB(t, url))
@@ -159,15 +159,15 @@ func TestNewRefusesPoolsThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
-	for _, set := range []string{"gbk", "latin1", "utf8mb3"} {
-		db := openMultiDB(t, url, "charset="+set, "interpolateParams=true")
+	for _, charset := range []string{"gbk", "latin1", "utf8mb3"} {
+		db := openMultiDB(t, url, "charset="+charset, "interpolateParams=true")
 		_, err := newLimiter(mysql.New(db, nil)).Take(t.Context(), charge)
-		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "character_set_client is "+set) {
-			t.Errorf("%s: Take: got %v, want ErrSetup with character_set_client", set, err)
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "character_set_client is "+charset) {
+			t.Errorf("%s: Take: got %v, want ErrSetup with character_set_client", charset, err)
 		}
 		s := mysql.New(db, nil)
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
-			t.Errorf("%s: Migrate: got %v, want ErrSetup", set, err)
+			t.Errorf("%s: Migrate: got %v, want ErrSetup", charset, err)
 		}
 		attackQuoting(t, s, openPlainDB(t, url))
 	}
@@ -312,33 +312,33 @@ func TestNoStatementHasArguments(t *testing.T) {
 	}
 }
 
-// TestSchemasInOtherCharacterSets checks that keys are exact in databases of other character sets, by Go and by calls
-// from connections of other character sets.
-func TestSchemasInOtherCharacterSets(t *testing.T) {
+// TestKeysAreExactInOtherCharacterSets checks keys in databases of other character sets, by Go and by calls from
+// connections of other character sets.
+func TestKeysAreExactInOtherCharacterSets(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	for _, set := range []string{"ucs2", "gbk", "latin1", "utf8mb3"} {
-		t.Run(set, func(t *testing.T) {
+	for _, charset := range []string{"ucs2", "gbk", "latin1", "utf8mb3"} {
+		t.Run(charset, func(t *testing.T) {
 			url := dbtest.MariaDB(t)
 			name := url[strings.LastIndex(url, "/")+1:]
-			mustExec(t, openPlainDB(t, url), "ALTER DATABASE "+name+" CHARACTER SET "+set)
+			mustExec(t, openPlainDB(t, url), "ALTER DATABASE "+name+" CHARACTER SET "+charset)
 			s := openAndMigrate(t, url)
 			expectSessionSettings(t, url)
 			storetest.RunKeys(t, s)
-			callAllProcedures(t, url, s)
+			expectCallsInCharsets(t, url, s)
 		})
 	}
 }
 
-// callAllProcedures calls the procedures from connections of several character sets, and checks that a key is the same
-// in all of them.
-func callAllProcedures(t *testing.T, url string, s *mysql.Store) {
+// expectCallsInCharsets checks that calls and views work over connections of several character sets, and that a key is
+// the same in all of them.
+func expectCallsInCharsets(t *testing.T, url string, s *mysql.Store) {
 	t.Helper()
 	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 5/1h history 30d", Note: "für alle 🚦"})
-	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
-		db := openPlainDB(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
+	for n, charset := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
+		db := openPlainDB(t, url, "charset="+charset, "time_zone=%27Asia%2FTokyo%27")
 		// The key is é in the character set of the connection, by its bytes.
-		key := "CONVERT(_utf8mb4 x'c3a9' USING " + set + ")"
+		key := "CONVERT(_utf8mb4 x'c3a9' USING " + charset + ")"
 		for _, rule := range []string{
 			"login", "token-bucket 5/1h", "sliding-window 5/1h",
 			"fixed-window 5/month Europe/Berlin",
@@ -348,7 +348,7 @@ func callAllProcedures(t *testing.T, url string, s *mysql.Store) {
 			if err := db.QueryRowContext(t.Context(), fmt.Sprintf("CALL headgate_take('%s', %s, 1)", rule, key)).Scan(
 				&allowed, &remaining, &ignored, &ignored, &ignored, &ignored); err != nil || allowed != 1 ||
 				remaining != int64(4-n) {
-				t.Errorf("%s, %s: got allowed %d, remaining %d, %v; want 1 and %d", set, rule, allowed, remaining, err, 4-n)
+				t.Errorf("%s, %s: got allowed %d, remaining %d, %v; want 1 and %d", charset, rule, allowed, remaining, err, 4-n)
 			}
 		}
 		for _, statement := range []string{
@@ -364,14 +364,14 @@ func callAllProcedures(t *testing.T, url string, s *mysql.Store) {
 			"CALL headgate_reset('token-bucket 2/s', " + key + ")",
 		} {
 			if _, err := db.ExecContext(t.Context(), statement); err != nil {
-				t.Errorf("%s: %s: %v", set, statement, err)
+				t.Errorf("%s: %s: %v", charset, statement, err)
 			}
 		}
 		var rows, exact int
 		if err := db.QueryRowContext(t.Context(),
 			"SELECT COUNT(*), SUM(HEX(`key`) = 'C3A9') FROM headgate_levels WHERE limit_name = 'login' AND `key` = "+
 				key).Scan(&rows, &exact); err != nil || rows != 1 || exact != 1 {
-			t.Errorf("%s: headgate_levels: got %d rows, %d with the key, %v; want 1 and 1", set, rows, exact, err)
+			t.Errorf("%s: headgate_levels: got %d rows, %d with the key, %v; want 1 and 1", charset, rows, exact, err)
 		}
 	}
 	// No collation takes two of these keys for one.

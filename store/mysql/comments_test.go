@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTablesAndProceduresHaveComments checks that each table and procedure has a comment in the database, and each
-// column that people read. Views and triggers cannot have comments.
+// TestTablesAndProceduresHaveComments checks that each table and procedure has a comment in the database, and so have
+// the columns of headgate_cells and some of headgate_limits. Views and triggers cannot have comments.
 func TestTablesAndProceduresHaveComments(t *testing.T) {
 	t.Parallel()
 	db, _ := openDBAndStore(t)

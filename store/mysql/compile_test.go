@@ -57,7 +57,7 @@ func makeProcedures(tb testing.TB, conn *sql.Conn) {
 	}
 }
 
-// callCompile calls headgate_compile and returns its results in the format of the golden file.
+// callCompile calls headgate_compile, and returns canonical and params in the format of the golden file.
 func callCompile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone sql.NullString, err error) {
 	ctx := context.Background()
 	if _, err = conn.ExecContext(ctx, fmt.Sprintf(`call headgate_compile_%d(?, @canonical, @law, @anchor, @unit, @capacity, @step, @drain, @block, @history, @calendar, @zone)`, mysql.Revision), rule); err != nil {
@@ -68,8 +68,8 @@ func callCompile(conn *sql.Conn, rule any) (canonical, params string, calendar, 
 	return canonical, params, calendar, zone, err
 }
 
-// signalText returns the message of an error that headgate_fail raised.
-func signalText(err error) (string, bool) {
+// signalText returns the message of an error that headgate_fail raised. ok is false for any other error.
+func signalText(err error) (text string, ok bool) {
 	var my *driver.MySQLError
 	if errors.As(err, &my) && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
 		return my.Message, true
@@ -83,9 +83,9 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	expectGoldenNotations(t, openSession(t, migrated.MariaDB(t)))
 }
 
-// TestCompileMatchesTheGoldenNotationsInAnyMode compares headgate_compile with the golden file when the procedure was
-// created under SQL modes or character sets that a migration does not set.
-func TestCompileMatchesTheGoldenNotationsInAnyMode(t *testing.T) {
+// TestCompileMatchesTheGoldenNotationsInOtherModes compares headgate_compile with the golden file when the procedure
+// was created under SQL modes or a character set that a migration does not set.
+func TestCompileMatchesTheGoldenNotationsInOtherModes(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	for _, tt := range []struct{ name, setup string }{
@@ -257,7 +257,7 @@ func randomRule(rng *rand.Rand) string {
 	return pick("", "", " ", "\t ") + strings.Join(words, pick(" ", " ", "  ", "\t", " \t  ")) + pick("", "", " ")
 }
 
-// TestCompileRefusesInvalidRules checks the errors of headgate_compile for NULL and for rules that are too long.
+// TestCompileRefusesInvalidRules checks the errors of headgate_compile for NULL, long rules and a long algorithm.
 func TestCompileRefusesInvalidRules(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
@@ -343,8 +343,8 @@ func TestBoundsAgreesWithGo(t *testing.T) {
 	}
 }
 
-// TestBoundsRefusesInvalidArguments checks the errors of headgate_bounds for unknown units and zones and for times that
-// the server cannot convert, and that UTC has boundaries after the end of TIMESTAMP.
+// TestBoundsRefusesInvalidArguments checks the errors of headgate_bounds for NULL, for unknown units and zones, and for
+// a time that the server cannot convert, and that UTC has boundaries after the end of TIMESTAMP.
 func TestBoundsRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
@@ -366,7 +366,7 @@ func TestBoundsRefusesInvalidArguments(t *testing.T) {
 			t.Errorf("%v %v: got %v, %v; want an error that begins with %s", tt.unit, tt.zone, b, err, tt.want)
 		}
 	}
-	// A TIMESTAMP ends in 2038.
+	// On most servers a TIMESTAMP ends in 2038.
 	may2050 := time.Date(2050, 5, 5, 5, 5, 5, 0, time.UTC)
 	var want [4]int64
 	for i := range want {

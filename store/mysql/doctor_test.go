@@ -24,7 +24,7 @@ var fromSeq = func() string {
 }()
 
 // expectFindings plants problems in a server, one after the other, and checks that Examine finds each, with its remedy,
-// and nothing else.
+// and nothing wrong before the first plant and after the repairs.
 func expectFindings(t *testing.T, server string) {
 	url := dbtest.MariaDBAt(t, server)[0]
 	s, err := mysql.Open(t.Context(), url, nil)
@@ -92,7 +92,7 @@ func expectFindings(t *testing.T, server string) {
 	const insert = "INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at) VALUES ('x', 'y', 1, 1, 1, 1)"
 	mustExec(t, oldTx, insert)
 	storetest.Finds(t, s, store.Fine, "transactions", "")
-	mysql.SetOldTransaction(s, -time.Hour)
+	mysql.SetOldTransaction(s, -time.Hour) // all transactions are older
 	begin := serverClock(t, db)
 	await.Until(t, "the server to refresh its list of transactions, which it does when nobody has asked for 100 ms", func() bool {
 		return serverClock(t, db) > begin+200_000
@@ -153,8 +153,8 @@ func TestGaleraDoctor(t *testing.T) {
 	storetest.Finds(t, allNodes, store.Note, "copies", "wsrep_sst_method = mariabackup")
 	for _, u := range urls {
 		db := openPlainDB(t, u)
-		for _, set := range []string{"wsrep_sst_method = 'mariabackup'", "innodb_flush_log_at_trx_commit = 1"} {
-			mustExec(t, db, "SET GLOBAL "+set)
+		for _, setting := range []string{"wsrep_sst_method = 'mariabackup'", "innodb_flush_log_at_trx_commit = 1"} {
+			mustExec(t, db, "SET GLOBAL "+setting)
 		}
 	}
 	storetest.FindsNothing(t, allNodes)
@@ -169,8 +169,8 @@ func TestGaleraDoctor(t *testing.T) {
 	storetest.Finds(t, lastTwo, store.Wrong, "cluster", "a third node")
 }
 
-// TestGroupReplicationDoctor checks that Examine finds secondaries named before the primary, a node that has left its
-// group, and a node that is killed.
+// TestGroupReplicationDoctor checks that Examine finds secondaries, a URL without the primary, a node that has left its
+// group, a node that is killed, and a group of two.
 func TestGroupReplicationDoctor(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, true)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)

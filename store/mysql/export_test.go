@@ -19,7 +19,7 @@ var (
 	CheckServer  = checkServer
 )
 
-// Statements returns the statements of both texts for a batch whose cells exist and have receipts of all its ids.
+// Statements returns the statements of both texts, for checks of the first, for a batch of existing cells and ids.
 func Statements(s *Store, ops []law.Op) (list []string) {
 	rb := &rowBatch{ctx: context.Background(), ops: ops}
 	rb.Batch = rows.New(ops, receiptReader{ops})
@@ -70,8 +70,8 @@ var (
 // WithRevision returns the name of a private procedure with the revision of this binary.
 func WithRevision(name string) string { return fmt.Sprintf("%s_%d", name, revision) }
 
-// WithNewerRevision makes a store behave like the store of a binary with a later revision, in which headgate_take
-// differs.
+// WithNewerRevision makes s behave like the store of a binary with a later revision, in which headgate_take differs,
+// and returns s.
 func WithNewerRevision(s *Store) *Store {
 	d := *currentDefinition()
 	d.revision++
@@ -94,7 +94,7 @@ func WithNewerRevision(s *Store) *Store {
 	return s
 }
 
-// WithNewerState makes a store behave like the store of a later binary, for which the rows have another meaning.
+// WithNewerState makes s behave like the store of a later binary, for which rows have another meaning, and returns s.
 func WithNewerState(s *Store) *Store {
 	WithNewerRevision(s).def.state++
 	return s

@@ -19,7 +19,7 @@ import (
 )
 
 // TestExtendByCall checks the answers of headgate_extend and headgate_extend_all: of known and unknown ids, before and
-// after their requests are settled, for each kind of limit, and for invalid arguments.
+// after their requests are settled, for fixed windows and a log, and for invalid arguments.
 func TestExtendByCall(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)
@@ -107,8 +107,8 @@ func roundList(list string) string {
 	return strings.Join(words, ", ")
 }
 
-// TestExtendByCallDecidesAsGo takes and extends the same random charges by calls on one key and in Go on another, then
-// settles each request in the other language, and checks that all answers and levels are the same.
+// TestExtendByCallDecidesAsGo takes and extends the same random charges by calls and in Go, on different keys, settles
+// every second request in the other language, and compares what was charged and corrected, and the levels.
 func TestExtendByCallDecidesAsGo(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)

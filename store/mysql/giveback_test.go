@@ -98,23 +98,23 @@ func TestInTxReturnsChargesNewerThanItsSnapshot(t *testing.T) {
 	}
 }
 
-// TestReturnsUnderLoad checks that concurrent charges and returns leave the level that they add up to, beside returns
-// to a cell that other callers make and reset.
-func TestReturnsUnderLoad(t *testing.T) {
+// TestReturnsUnderLoadAddUp checks that concurrent charges and returns leave the level that they add up to, beside
+// returns and resets of a cell that nobody charges.
+func TestReturnsUnderLoadAddUp(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s := openStore(t, url)
 	runReturnsUnderLoad(t, s, s)
 }
 
-// TestGaleraReturnsUnderLoad checks that charges and returns on two nodes leave the level that they add up to.
-func TestGaleraReturnsUnderLoad(t *testing.T) {
+// TestGaleraReturnsUnderLoadAddUp checks that charges and returns on two nodes leave the level that they add up to.
+func TestGaleraReturnsUnderLoadAddUp(t *testing.T) {
 	urls := dbtest.Galera(t)
 	runReturnsUnderLoad(t, openAndMigrate(t, urls[0]+"?wsrep_sync_wait=15"), openAndMigrate(t, urls[1]))
 }
 
-// runReturnsUnderLoad has six callers, spread over the stores, each charge 1000 credits and return up to 400 in each of
-// 25 rounds, and compares the levels with the sums.
+// runReturnsUnderLoad has six callers, spread over the stores, each charge 1000 credits to a bucket and to a log, and
+// return up to 400 of each, in each of 25 rounds. It compares the levels with the sums.
 func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 	const callers, rounds = 6, 25
 	limits := []law.Params{hourlyBucket, hourlyLog}
@@ -153,7 +153,7 @@ func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 				}
 				outs = applyOps(returns...)
 				for i := range ops {
-					used[ops[i].Params.Kind/law.Log].Add(1000 - outs[i].Granted)
+					used[ops[i].Params.Kind/law.Log].Add(1000 - outs[i].Granted) // 0: the bucket, 1: the log
 				}
 			}
 		})

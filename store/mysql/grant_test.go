@@ -74,8 +74,8 @@ var appCalls = []struct{ text, want string }{
 	{"CALL request_token('b')", "granted=1"},
 }
 
-// TestRoleApp checks that a user with the role app may make all appCalls, inside and outside a transaction, but not the
-// calls of expectAppRefused, and that a session's own clock does not count.
+// TestRoleApp checks that a user with the role app may make all appCalls, inside and outside a transaction, renew and
+// release a lease, but not make the calls of expectAppRefused, and that a session's own clock does not count.
 func TestRoleApp(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -173,8 +173,8 @@ func expectAppRefused(t *testing.T, app *sql.Conn, revision string) {
 	}
 }
 
-// TestRoleService checks that a user with the role service may do all that servers, the command and programs do, but
-// not create a table.
+// TestRoleService checks that a user with the role service may charge, block, reset, sweep, list, write the catalog and
+// call procedures, and that Migrate fails for this user, or the user may create no table.
 func TestRoleService(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -304,9 +304,9 @@ func TestMigrateKeepsRoles(t *testing.T) {
 	}
 }
 
-// TestMigrateAfterTheOwnerWasDropped checks that calls fail after the user who has migrated was dropped, until another
-// user drops a procedure and migrates, which makes all procedures again, as docs/sql.md says.
-func TestMigrateAfterTheOwnerWasDropped(t *testing.T) {
+// TestMigrateRestoresCallsAfterTheOwnerWasDropped checks that calls fail after the user who has migrated was dropped,
+// until another user drops a procedure and migrates, which makes all procedures again, as docs/sql.md says.
+func TestMigrateRestoresCallsAfterTheOwnerWasDropped(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -322,7 +322,7 @@ func TestMigrateAfterTheOwnerWasDropped(t *testing.T) {
 	_, appURL := createRoleUser(t, s, url, store.RoleApp)
 	mustExec(t, root, "DROP USER "+user)
 	app := openSession(t, appURL)
-	if _, err := app.ExecContext(t.Context(), "CALL headgate_take('api', 'k', 1)"); errorNumber(err) != 1449 {
+	if _, err := app.ExecContext(t.Context(), "CALL headgate_take('api', 'k', 1)"); errorNumber(err) != 1449 { // no such definer
 		t.Errorf("without the owner: got %v, want error 1449", err)
 	}
 	mustExec(t, root, "DROP PROCEDURE headgate_check")

@@ -176,7 +176,7 @@ func firstNumber(db *sql.DB, call string) (number int, err error) {
 	return number, err
 }
 
-// TestGroupReplicationCallsAreExact checks that calls for one key on all nodes are admitted exactly 70 times. A call
+// TestGroupReplicationCallsAreExact checks that of 240 calls for one key, on all nodes, exactly 70 are admitted. A call
 // repeats itself after a conflict, but request_token has answered before its COMMIT, so there the caller gets the
 // error.
 func TestGroupReplicationCallsAreExact(t *testing.T) {
@@ -249,7 +249,7 @@ func TestTransactionsRolledBackByTheGroupFail(t *testing.T) {
 		return err
 	}
 	localStore := mysql.New(db, nil)
-	if err := take(t.Context(), localStore, "c"); err != nil {
+	if err := take(t.Context(), localStore, "c"); err != nil { // its first use examines the server
 		t.Fatal(err)
 	}
 	charges := map[string]func(ctx context.Context, tx *sql.Tx, key string) error{

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestHeadroomByCall checks that each procedure that takes leaves the headroom of "keep" free, that limits without
-// "keep" may use it, and the errors of invalid headrooms.
+// TestHeadroomByCall checks that procedures which take leave the headroom of "keep" free, that calls without "keep" may
+// use it, and the errors of invalid headrooms.
 func TestHeadroomByCall(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)

@@ -24,7 +24,7 @@ type limitInForce struct {
 	until         time.Time
 }
 
-// callLimitOf calls headgate_limit_of.
+// callLimitOf calls headgate_limit_of, and returns its row.
 func callLimitOf(tb testing.TB, db *sql.DB, rule, key string) (f limitInForce, err error) {
 	tb.Helper()
 	var until sql.NullTime
@@ -58,7 +58,7 @@ func catalogClock(tb testing.TB, s *mysql.Store) int64 {
 	return c.Clock
 }
 
-// catalogItems returns items of each kind, some of which end in an hour or have ended before now.
+// catalogItems returns limits, plans, overrides and assignments, some of which end in an hour or have ended before now.
 func catalogItems(now int64) []store.Item {
 	inAnHour, ended := now+int64(time.Hour/time.Microsecond), now-1
 	return []store.Item{
@@ -147,12 +147,12 @@ func TestLimitOfAppliesOverridesAndPlans(t *testing.T) {
 	}
 	got, err := callLimitOf(t, db, "5  per minute", "acme/1")
 	if err != nil || got != (limitInForce{rule: "token-bucket 5/1m burst 5"}) {
-		t.Errorf("headgate_limit_of of a notation: got %+v, %v", got, err)
+		t.Errorf("headgate_limit_of of a notation: got %+v, %v; want token-bucket 5/1m burst 5", got, err)
 	}
 }
 
-// TestEveryProcedureAppliesOverrides checks that each procedure decides by an override that admits more than the limit.
-func TestEveryProcedureAppliesOverrides(t *testing.T) {
+// TestProceduresApplyOverrides checks that calls are decided by an override that admits more than the limit.
+func TestProceduresApplyOverrides(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)
 	defineItems(t, s, store.Item{Name: "api", Text: "token-bucket 1/1h burst 1"},
@@ -230,7 +230,7 @@ func TestLimitOfAgreesWithGo(t *testing.T) {
 
 // compareWithGo replaces the catalog by some items, and compares the limits that SQL and Go find for 40 names and keys.
 func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Item]store.Item,
-	randomCharge func() (name, key string), round string,
+	randomCharge func() (name, key string), label string,
 ) {
 	t.Helper()
 	current, err := s.ReadCatalog(t.Context(), 0)
@@ -256,7 +256,7 @@ func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Ite
 		edit.Items = append(edit.Items, i)
 	}
 	if _, err := s.WriteCatalog(t.Context(), edit); err != nil {
-		t.Fatal(round, err)
+		t.Fatal(label, err)
 	}
 	names, err := catalog.Open(t.Context(), s, nil)
 	if err != nil {
@@ -269,7 +269,7 @@ func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Ite
 		got, err := callLimitOf(t, db, name, key)
 		rule := fmt.Sprintf("fixed-window %d/30d", want.Capacity)
 		if err != nil || got.rule != rule || got.applied != want.Applied {
-			t.Fatalf("%s: limit %s of %q: got %+v, %v; want %s, applied %q", round, name, key, got, err, rule,
+			t.Fatalf("%s: limit %s of %q: got %+v, %v; want %s, applied %q", label, name, key, got, err, rule,
 				want.Applied)
 		}
 	}
@@ -349,8 +349,8 @@ func TestCallsUseTheLimitAfterAnOverrideEnds(t *testing.T) {
 	}
 }
 
-// TestCatalogVersionKnowsKindsOfItems checks that headgate_catalog_version.kinds has a bit for each kind of item in the
-// catalog, after changes by hand and by WriteCatalog. A change by hand only sets bits.
+// TestCatalogVersionKnowsKindsOfItems checks that headgate_catalog_version.kinds has a bit for each kind of override
+// and assignment in the catalog, after changes by hand and by WriteCatalog. A change by hand only sets bits.
 func TestCatalogVersionKnowsKindsOfItems(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)

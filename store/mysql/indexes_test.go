@@ -38,7 +38,7 @@ func fillTables(tb testing.TB, db *sql.DB, rows int) {
 	}
 }
 
-// TestHotStatementsUseAnIndex checks that batches of all verbs make the server read far fewer rows than a table has.
+// TestHotStatementsUseAnIndex checks that batches of all verbs make the server read fewer rows than half a table has.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)

@@ -63,18 +63,18 @@ func TestZonesAreLimits(t *testing.T) {
 }
 
 // TestBucketsAreLimits checks that rows of headgate_buckets are limits of the catalog, except those with an id that
-// cannot be a part of a limit's name, and that request_token decides by all rows.
+// cannot be a part of a limit's name, and that request_token decides by these rows too.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s := openStore(t, url)
 	conn := openSession(t, url)
-	long := strings.Repeat("x", 57)
+	longID := strings.Repeat("x", 57) // with bucket. it has 64 characters, as many as a name may have
 	mustExec(t, conn, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES "+
 		"('mail', 1, 3600), ('a.b-c', 2, 0.5), "+
-		"('none', 0, 1), ('Mail', 1, 1), ('a b', 1, 3600), ('', 1, 1), ('"+long+"', 1, 1), ('x"+long+"', 1, 1)")
+		"('none', 0, 1), ('Mail', 1, 1), ('a b', 1, 3600), ('', 1, 1), ('"+longID+"', 1, 1), ('x"+longID+"', 1, 1)")
 	mustExec(t, conn, "UPDATE headgate_buckets SET capacity = 3 WHERE id = 'a.b-c'")
-	mustExec(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+long+"'")
+	mustExec(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+longID+"'")
 	got, err := listItems(t, s)
 	want := []store.Item{
 		{Kind: store.KindLimit, Name: "bucket.a.b-c", Text: "fixed-window 3/500ms from-first", Origin: "bucket"},
@@ -111,7 +111,7 @@ func TestBucketsAreLimits(t *testing.T) {
 	}
 }
 
-// expectRuleLocked checks that a limit that another table defines cannot be changed by hand or by WriteCatalog.
+// expectRuleLocked checks that WriteCatalog, and SQL with errText, refuse to change a limit that another table defines.
 func expectRuleLocked(t *testing.T, url, name, errText string) {
 	t.Helper()
 	conn, s := openSession(t, url), openStore(t, url)
@@ -144,9 +144,9 @@ func expectRuleLocked(t *testing.T, url, name, errText string) {
 	}
 }
 
-// TestMigrateMakesLimitsOfExistingZones checks that Migrate, once or twice, makes one limit of each zone and bucket in
-// a database that has no triggers.
-func TestMigrateMakesLimitsOfExistingZones(t *testing.T) {
+// TestMigrateMakesLimitsOfZonesAndBuckets checks that Migrate, once or twice, makes one limit of each existing zone and
+// bucket in a database that has no triggers.
+func TestMigrateMakesLimitsOfZonesAndBuckets(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s := openStore(t, url)

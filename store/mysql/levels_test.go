@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// readLevel returns the level of a cell in headgate_levels, at a time of the session's clock.
+// readLevel sets the session's clock to now, and returns the level that headgate_levels then shows for a cell.
 func readLevel(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string) {
 	t.Helper()
 	text := fmt.Sprintf("SET SESSION timestamp = %d.%06d", now/1_000_000, now%1_000_000)
@@ -43,7 +43,7 @@ func TestLevelsViewAgreesWithCheck(t *testing.T) {
 	conn := openSession(t, url)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	begin := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
+	begin := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // on most servers a TIMESTAMP ends in 2038
 	for i, rule := range []string{
 		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7",
 		"token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
@@ -112,7 +112,7 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 					t.Errorf("%s as %q after %v: got %v, want from %v to %v", rule, limit,
 						time.Duration(op.Now-begin)*1000, got, minLevel, maxLevel)
 				}
-				if op.Now += p.Step / 3; p.Step == 10_000 {
+				if op.Now += p.Step / 3; p.Step == 10_000 { // of 100/s: it drains within ten checks
 					op.Now += 300_000
 				}
 			}

@@ -105,9 +105,9 @@ func TestKilledSingleChargeChargesNothing(t *testing.T) {
 	}
 }
 
-// sendDuringKills has four callers call send, with a new number each time, while it kills all statements, until enough
-// requests were answered and enough were killed. It returns how many requests were answered, and how many have an
-// unknown outcome. It reports any error of a request that is neither ErrUnknownOutcome nor ErrUnavailable.
+// sendDuringKills has four callers call send, with a new number each time, while it kills all statements, until
+// minCount requests were answered and as many were killed. It returns how many requests were answered, and how many
+// have an unknown outcome. It reports any error of a request that is neither ErrUnknownOutcome nor ErrUnavailable.
 func sendDuringKills(t *testing.T, db *sql.DB, send func(context.Context, int64) error) (answered, unknown int64) {
 	t.Helper()
 	minCount := tier.Pick(int64(25), 200, 1000)
@@ -216,8 +216,8 @@ func TestSingleChargeIsNotRepeatedAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// TestSingleChargeCommitsInAnySession checks that a single charge is committed whatever variables of the session the
-// URL sets.
+// TestSingleChargeCommitsInAnySession checks that a single charge is committed whatever sql_mode, completion_type or
+// autocommit the URL sets.
 func TestSingleChargeCommitsInAnySession(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)

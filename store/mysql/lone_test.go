@@ -88,7 +88,7 @@ func TestSingleChargesDecideAsMemory(t *testing.T) {
 	}
 }
 
-// TestSingleChargesAreExact checks that eight callers of a new key, 25 calls each, are admitted exactly 25 times.
+// TestSingleChargesAreExact checks that eight callers of a new key, 25 calls each, are admitted 25 times in all.
 func TestSingleChargesAreExact(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t)

@@ -16,7 +16,7 @@ func TestOverrideAndSetPlanByCall(t *testing.T) {
 	storetest.Define(t, s, store.Item{Name: "api", Text: "fixed-window 10/1h"},
 		store.Item{Name: "jobs", Text: "concurrency 2 ttl 30s"})
 	mustExec(t, db, "INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('plan', 'pro', 'api', 'fixed-window 100/1h')")
-	const lastVersion = "SELECT v.reason, COALESCE(c.note, '') AS note, COALESCE(c.until, 0) > v.at AS ends FROM headgate_versions v " +
+	const selectLastVersion = "SELECT v.reason, COALESCE(c.note, '') AS note, COALESCE(c.until, 0) > v.at AS ends FROM headgate_versions v " +
 		"LEFT JOIN headgate_catalog c ON c.item_key = 'acme' ORDER BY v.version DESC LIMIT 1"
 	for _, step := range []struct{ call, applied, lastVersion string }{
 		{"CALL headgate_override('api', 'acme', '5/1h', NULL, 'noisy')", "applied=override ", "reason=noisy note=noisy ends=0"},
@@ -31,7 +31,7 @@ func TestOverrideAndSetPlanByCall(t *testing.T) {
 		if got := rowText(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.applied) {
 			t.Errorf("after %s: got %s, want %s", step.call, got, step.applied)
 		}
-		if got := rowText(t, db, lastVersion); got != step.lastVersion {
+		if got := rowText(t, db, selectLastVersion); got != step.lastVersion {
 			t.Errorf("after %s: got %s, want %s", step.call, got, step.lastVersion)
 		}
 	}

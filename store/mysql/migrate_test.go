@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestMigrateDuringKillQuery checks that Migrate succeeds while KILL QUERY ends statements in another database of the
-// server. On MariaDB that interrupts reads of information_schema.triggers in any database.
-func TestMigrateDuringKillQuery(t *testing.T) {
+// TestMigrateSucceedsDuringKillQuery checks that Migrate succeeds while KILL QUERY ends statements in another database
+// of the server. On MariaDB that interrupts reads of information_schema.triggers in any database.
+func TestMigrateSucceedsDuringKillQuery(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	busyStore, db := openKillable(t)
@@ -25,7 +25,7 @@ func TestMigrateDuringKillQuery(t *testing.T) {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for ctx.Err() == nil {
-				_, _ = takeSingle(ctx, busyStore) // TestSingleChargesKilledAtAnyTime counts these
+				_, _ = takeSingle(ctx, busyStore) // TestSingleChargesKilledAtAnyTime checks such charges
 			}
 		}()
 	}

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestNewWithoutPoolIsErrInvalid checks that each method of a store without a pool returns ErrInvalid.
+// TestNewWithoutPoolIsErrInvalid checks that charges, sweeps and migrations of a store without a pool are ErrInvalid.
 func TestNewWithoutPoolIsErrInvalid(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), mysql.New(nil, nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// expectReadOnly checks that a charge returns ErrReadOnly at a read-only server, and that Migrate goes on with the next
-// node. The account has all rights in one database, which both the read-only server and the shared server have.
+// expectReadOnly checks that a charge and Migrate return ErrReadOnly at a read-only server, and that Migrate goes on
+// with a node that takes writes. The user has all rights in one database, which both servers have.
 func expectReadOnly(t *testing.T, server string) {
 	writableURL := dbtest.MariaDB(t)
 	name := writableURL[strings.LastIndex(writableURL, "/")+1:]
@@ -61,7 +61,7 @@ func createUser(t *testing.T, db *sql.DB, name, password string) {
 	})
 }
 
-// failingDB is a database that answers each text of several statements with an error.
+// failingDB is a database whose ExecContext fails. CheckServer calls it for a text of several statements only.
 type failingDB struct {
 	*sql.DB
 	err error
@@ -71,7 +71,7 @@ func (f failingDB) ExecContext(context.Context, string, ...any) (sql.Result, err
 	return nil, f.err
 }
 
-// TestSyntaxErrorNamesMultiStatements checks that a store takes only a syntax error for a pool without multiStatements.
+// TestSyntaxErrorNamesMultiStatements checks that only a syntax error is taken for a pool without multiStatements.
 func TestSyntaxErrorNamesMultiStatements(t *testing.T) {
 	t.Parallel()
 	db := openPlainDB(t, dbtest.MariaDB(t))

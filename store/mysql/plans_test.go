@@ -86,8 +86,8 @@ func TestHotStatementsUseAKeyDespiteEmptyStatistics(t *testing.T) {
 	}
 }
 
-// explainAll executes the statements of a batch and rolls them back. Before each statement it checks the statement's
-// plan. It returns how many accesses to Headgate's tables the plans have.
+// explainAll executes the statements of a batch up to COMMIT, rolls them back, and closes the connection. It checks the
+// plan of each before, and returns how many accesses to Headgate's tables the plans have.
 func explainAll(t *testing.T, conn *sql.Conn, statements []string, batch string) (accesses int) {
 	t.Helper()
 	defer conn.Close()

@@ -82,7 +82,7 @@ type takeResult struct {
 	at                 time.Time
 }
 
-// callTake calls headgate_take or headgate_check.
+// callTake calls headgate_take or headgate_check, and returns its row.
 func callTake(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (r takeResult, err error) {
 	tb.Helper()
 	err = db.QueryRowContext(tb.Context(), "CALL "+procedure+"(?, ?, ?)", rule, key, cost).
@@ -109,13 +109,13 @@ func TestTakeByCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.allowed != want.allowed || got.remaining != want.remaining || got.limit != "login" {
-				t.Errorf("%s %d: %+v, want %+v", procedure, i, got, want)
+				t.Errorf("%s %d: got %+v, want %+v", procedure, i, got, want)
 			}
 			if procedure == "headgate_take" && i == 0 {
 				freeAt = got.at.Add(time.Hour)
 			}
 			if wait := freeAt.Sub(got.at).Seconds(); got.allowed == 0 && math.Abs(got.retryAfter.Float64-wait) > 1e-6 {
-				t.Errorf("%s %d: retry after %v, want %v", procedure, i, got.retryAfter, wait)
+				t.Errorf("%s %d: got retry_after %v, want %v", procedure, i, got.retryAfter, wait)
 			}
 			if at := got.at.UnixMicro(); at < before || at > serverClock(t, db) {
 				t.Errorf("%s %d: got time %v, want the time of the call", procedure, i, got.at)
@@ -253,8 +253,8 @@ func TestCheckVelocity(t *testing.T) {
 	}
 }
 
-// TestRequestToken checks that request_token grants a bucket's capacity in each of two periods, and that retry_after
-// leads to the end of the period.
+// TestRequestToken checks that request_token grants a bucket's capacity in each of two periods, that retry_after leads
+// to the end of the period, and that a bucket of capacity 0 has neither tokens nor retry_after.
 func TestRequestToken(t *testing.T) {
 	t.Parallel()
 	db, _ := openDBAndStore(t)
@@ -274,7 +274,7 @@ func TestRequestToken(t *testing.T) {
 		for i := range int64(5) {
 			granted, remaining, retry, at := requestToken("b")
 			if granted != map[bool]int64{true: 1, false: 0}[i < 3] || remaining != max(0, 2-i) {
-				t.Errorf("period %d, call %d: got granted %d, remaining %d", period, i, granted, remaining)
+				t.Errorf("period %d, call %d: got granted %d, remaining %d; want 3 tokens", period, i, granted, remaining)
 			}
 			if i == 0 {
 				firstAt = at
@@ -313,12 +313,12 @@ func TestCallsReportTheTimeOfTheDecision(t *testing.T) {
 		if _, err := callTake(t, db, "headgate_take", tt.rule, tt.key, "1"); err != nil {
 			t.Fatal(err)
 		}
-		at := time.Now().Add(tt.ahead)
-		mustExec(t, db, "UPDATE headgate_cells SET at = ? WHERE cell_key = ?", at.UnixMicro(), tt.key)
+		cellAt := time.Now().Add(tt.ahead)
+		mustExec(t, db, "UPDATE headgate_cells SET at = ? WHERE cell_key = ?", cellAt.UnixMicro(), tt.key)
 		got, err := callTake(t, db, tt.procedure, tt.rule, tt.key, "1")
-		if err != nil || got.at.Before(at.Truncate(time.Microsecond)) == tt.wantCellTime {
+		if err != nil || got.at.Before(cellAt.Truncate(time.Microsecond)) == tt.wantCellTime {
 			t.Errorf("%s %s, the cell %s ahead: got time %s, %v; the cell's time is %s", tt.procedure, tt.rule, tt.ahead,
-				got.at, err, at)
+				got.at, err, cellAt)
 		}
 	}
 }
@@ -348,7 +348,7 @@ func TestSweepByCall(t *testing.T) {
 	for _, statement := range calls {
 		mustExec(t, db, statement)
 	}
-	// A sweep leaves cells for 100 ms after they are empty, and their entries for a minute.
+	// A sweep by call leaves cells alone for 3 s after they are empty, and their entries for a minute.
 	mustExec(t, db, "UPDATE headgate_cells SET empty_at = empty_at - 120000000 WHERE cell_key IN ('short', 'locked', 'logged', "+
 		"'kept', 'remembered', 'forgotten')")
 	mustExec(t, db, "UPDATE headgate_entries SET expires_at = expires_at - 120000000, keep_until = keep_until - 120000000")
@@ -357,7 +357,7 @@ func TestSweepByCall(t *testing.T) {
 	mustExec(t, tx, "CALL headgate_take('token-bucket 1000/s', 'locked', 1)")
 	// Dead are five rows: an entry, an admission, and the cells short, logged and forgotten.
 	if n, err := sweep("2"); err != nil || n != 2 {
-		t.Errorf("at most 2: got %d, %v", n, err)
+		t.Errorf("at most 2: got %d, %v; want 2", n, err)
 	}
 	if n, err := sweep("1000"); err != nil || n != 3 {
 		t.Errorf("the remaining dead rows: got %d, %v; want 3", n, err)

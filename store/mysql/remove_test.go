@@ -137,8 +137,8 @@ func TestRemoveCanBeRepeatedAfterAFailure(t *testing.T) {
 	}
 }
 
-// interruptRemoval cancels a Remove while it waits for a table, checks that charges then return ErrSetup, and returns a
-// store on the database.
+// interruptRemoval cancels a Remove while it waits for a table, checks that the procedures are gone by then and charges
+// return ErrSetup, and returns a store on the database.
 func interruptRemoval(t *testing.T, url string, db *sql.DB) *mysql.Store {
 	t.Helper()
 	tx := beginTx(t, db)

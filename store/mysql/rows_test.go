@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// hookConnector is a connector that counts the texts of its connections, and calls a hook between the two texts of a
-// batch.
+// hookConnector is a connector that counts the texts that its connections query, and calls a hook between the two texts
+// of a batch.
 type hookConnector struct {
 	driver.Connector
 	texts   atomic.Int64
@@ -54,7 +54,7 @@ func (c *hookConn) QueryContext(ctx context.Context, query string, args []driver
 	return conn.QueryContext(ctx, query, args)
 }
 
-// openWithHook returns a store over the pool of a hookConnector.
+// openWithHook returns a store over the pool of a hookConnector, and the hookConnector.
 func openWithHook(t *testing.T, url string) (*mysql.Store, *hookConnector) {
 	t.Helper()
 	h := &hookConnector{Connector: newConnector(t, url)}
@@ -86,7 +86,7 @@ func TestBatchIsDecidedAgainIfItsTransactionEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := migrated.MariaDB(t)
-			other := openStore(t, url)
+			otherStore := openStore(t, url)
 			s, h := openWithHook(t, url)
 			rounds, charged, attempts := tier.Pick(60, 340, 1000), int64(0), 0
 			h.hook = func(conn driver.QueryerContext) {
@@ -96,7 +96,7 @@ func TestBatchIsDecidedAgainIfItsTransactionEnds(t *testing.T) {
 				if err := exhaust(conn.QueryContext(t.Context(), statement, nil)); err != nil {
 					t.Error(err)
 				}
-				if _, err := applyOne(t.Context(), other, windowOp("k")); err != nil {
+				if _, err := applyOne(t.Context(), otherStore, windowOp("k")); err != nil {
 					t.Error(err)
 				}
 				charged++
@@ -181,13 +181,13 @@ func TestConnectionKilledBetweenTheTextsChargesNothing(t *testing.T) {
 func TestBatchIsDecidedAgainAfterARaceForANewCell(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	other := openStore(t, url)
+	otherStore := openStore(t, url)
 	s, h := openWithHook(t, url)
 	raced := false
 	h.hook = func(driver.QueryerContext) {
 		if !raced {
 			raced = true
-			if _, err := applyOne(t.Context(), other, windowOp("new")); err != nil {
+			if _, err := applyOne(t.Context(), otherStore, windowOp("new")); err != nil {
 				t.Error(err)
 			}
 		}
@@ -227,7 +227,7 @@ func TestNewCellsOfManyStoresAreExact(t *testing.T) {
 	}
 }
 
-// TestRoundTrips checks how many texts the store sends for batches of each verb.
+// TestRoundTrips checks how many texts, each of which is a round trip, a store sends for batches of several verbs.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	s, h := openWithHook(t, migrated.MariaDB(t))
@@ -284,9 +284,9 @@ func TestServerEndsTheSessionOfAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, other := dbtest.StartProxy(t, host, "COMMIT;"), openStore(t, url)
-	stopped := openAndMigrate(t, "mysql://root@"+proxy.Addr+"/"+name)
-	for _, s := range []store.Store{stopped, other} {
+	proxy, otherStore := dbtest.StartProxy(t, host, "COMMIT;"), openStore(t, url)
+	stoppedStore := openAndMigrate(t, "mysql://root@"+proxy.Addr+"/"+name)
+	for _, s := range []store.Store{stoppedStore, otherStore} {
 		if _, err := applyOne(t.Context(), s, windowOp("k")); err != nil {
 			t.Fatal(err)
 		}
@@ -298,24 +298,24 @@ func TestServerEndsTheSessionOfAStoppedProcess(t *testing.T) {
 	proxy.Silence(true)
 	done := make(chan error, 1)
 	go func() {
-		_, err := applyOne(context.Background(), stopped, windowOp("k"))
+		_, err := applyOne(context.Background(), stoppedStore, windowOp("k"))
 		done <- err
 	}()
 	await.Until(t, "the row to be held", func() bool { // for a second
 		_, err := db.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells WHERE cell_key = 'k' FOR UPDATE NOWAIT")
 		return err != nil
 	})
-	if out, err := applyOne(t.Context(), other, windowOp("another")); err != nil || out.Used != 1 {
+	if out, err := applyOne(t.Context(), otherStore, windowOp("another")); err != nil || out.Used != 1 {
 		t.Errorf("another key: got %+v, %v; want one charge", out, err)
 	}
-	if out, err := applyOne(t.Context(), other, windowOp("k")); err != nil || out.Used != 3 {
+	if out, err := applyOne(t.Context(), otherStore, windowOp("k")); err != nil || out.Used != 3 {
 		t.Errorf("the same key: got %+v, %v; want three charges", out, err)
 	}
 	proxy.Silence(false)
 	if err := await.Receive(t, "the process that was stopped", done); err == nil {
 		t.Error("the stopped process: got no error, want none of its decision written")
 	}
-	if out, err := applyOne(t.Context(), other, windowOp("k")); err != nil || out.Used != 4 {
+	if out, err := applyOne(t.Context(), otherStore, windowOp("k")); err != nil || out.Used != 4 {
 		t.Errorf("the next charge: got %+v, %v; want four charges", out, err)
 	}
 }

@@ -46,16 +46,16 @@ func TestConcurrentMigrateIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestSchemaIsWhatMigrateDoes checks that Migrate has nothing to do after the mysql client has executed the printed
-// schema, with two character sets.
-func TestSchemaIsWhatMigrateDoes(t *testing.T) {
+// TestTheClientExecutesTheSchema checks that the mysql client executes the printed schema with two character sets, and
+// that after one Migrate, another one has nothing to do.
+func TestTheClientExecutesTheSchema(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
 	path := dbtest.Program(t, "mariadb", "mariadb-client")
-	for _, set := range []string{"gbk", "latin1"} {
-		cmd := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot",
+	for _, charset := range []string{"gbk", "latin1"} {
+		cmd := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+charset, "-uroot",
 			"-h"+addr, "-P"+port, name)
 		cmd.Stdin = strings.NewReader(mysql.Schema())
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -104,8 +104,8 @@ func expectSessionSettings(t *testing.T, url string) {
 	}
 }
 
-// TestSetUpErrorsAreClear checks the class and the text of errors of a missing or a newer schema, of missing rights,
-// and of wrong URLs. No error has the password.
+// TestSetUpErrorsAreClear checks the classes of errors of a missing or a newer schema, of missing rights, and of wrong
+// URLs. The error of a charge names the remedy, or the state of the schema. No error of a URL has the password.
 func TestSetUpErrorsAreClear(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -165,7 +165,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{url + "?db_password=secret%40", store.ErrInvalid},
 		{url + "?User=root&ssl-password=%27secret", store.ErrInvalid},
 		{url + "?passphrase=secret%40", store.ErrInvalid},
-		{url + "?pool_max_con=8", store.ErrSetup}, // a wait for the server would not help
+		{url + "?pool_max_con=8", store.ErrSetup}, // and not ErrUnavailable, which would make the caller wait
 		{url + "?sql_mode=none", store.ErrSetup},
 		{url + "?version=1", store.ErrSetup},
 		{url + "?lock_wait_timeout=soon", store.ErrSetup},
@@ -292,8 +292,8 @@ func TestErrorClasses(t *testing.T) {
 }
 
 // TestProceduresWithoutTimeZoneTables checks that headgate_compile and headgate_bounds know UTC at a server without
-// time zone tables, and return an error for other zones. The user may only create procedures; the server has a binary
-// log.
+// time zone tables, and return an error for other zones. The user may only create, alter and call procedures, and the
+// server has a binary log.
 func TestProceduresWithoutTimeZoneTables(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDBAt(t, packageServer(t))[0]
@@ -309,7 +309,7 @@ func TestProceduresWithoutTimeZoneTables(t *testing.T) {
 	}
 	if canonical, _, _, zone, err := callCompile(conn, "fixed-window 5/day UTC"); err != nil ||
 		canonical != "fixed-window 5/day" || zone.String != "UTC" {
-		t.Errorf("headgate_compile for UTC: got %q, %v, %v", canonical, zone, err)
+		t.Errorf("headgate_compile for UTC: got %q, zone %v, %v; want fixed-window 5/day of UTC", canonical, zone, err)
 	}
 	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables " +
 		"(mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"

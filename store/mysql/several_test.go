@@ -74,7 +74,7 @@ func columnsText(tb testing.TB, db querier, columns, call string, args ...any) s
 }
 
 // TestSeveralChargesByCall checks the answers of the procedures that take, reserve and settle several charges, and of
-// headgate_take_up_to.
+// headgate_take_up_to. A want with a blank at its end is the beginning of an answer.
 func TestSeveralChargesByCall(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)
@@ -105,7 +105,7 @@ func TestSeveralChargesByCall(t *testing.T) {
 		{"remaining", "take_all('" + chargesJSON("huge", "a", "1000000000000001") + "')", "999999999999999"},
 		{"allowed", "take_all('" + chargesJSON("user", "c", "1", "blocking", "a", "1") + "')", "1, 1"},
 		{"refused", "take_all('" + chargesJSON("user", "c", "1", "blocking", "a", "1") + "')", "0, 1"},   // blocks a
-		{"refused", "take_all('" + chargesJSON("listed", "c", "1", "blocking", "a", "1") + "')", "0, 1"}, // listed
+		{"refused", "take_all('" + chargesJSON("listed", "c", "1", "blocking", "a", "1") + "')", "0, 1"}, // a refusal of listed is recorded
 		{"allowed cost", "attempts('listed', 'c', 10)", "0 1.000000"},
 		{"allowed remaining", "take_all('" + chargesJSON("listed", "c", "2", "listed", "c", "1") + "')", "1 3, 1 2"},
 		{"allowed cost", "attempts('listed', 'c', 10)", "1 1.000000, 1 2.000000, 0 1.000000"},
@@ -173,8 +173,8 @@ func shortenDelays(got, want string) string {
 	return strings.Join(gotWords, " ")
 }
 
-// TestInvalidChargesByCall checks that calls with invalid charges return an error that names the field, and charge
-// nothing.
+// TestInvalidChargesByCall checks that calls with invalid arguments return an error that names the field, and charge
+// nothing, and that a call takes many charges.
 func TestInvalidChargesByCall(t *testing.T) {
 	t.Parallel()
 	db, _ := openDBAndStore(t)
@@ -232,7 +232,7 @@ func TestInvalidChargesByCall(t *testing.T) {
 		"take_up_to('gcra 1/s', 'a', -1)":                                                     "cost: is -1",
 		"take_up_to('nothing', 'a', 1)":                                                       "unknown limit: ",
 		"take_up_to('concurrency 1 ttl 1h', 'a', 1)":                                          "limit: concurrency 1 ttl 1h is acquired",
-		"take('gcra 1/s', 'a', -1)":                                                           "cost: is -1", // after errors about one of several
+		"take('gcra 1/s', 'a', -1)":                                                           "cost: is -1", // without the charges[1] of earlier calls
 	} {
 		if got := columnsText(t, db, "", "CALL headgate_"+call); !strings.HasPrefix(got, want) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
@@ -281,8 +281,8 @@ func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 		want := []string{rowOf(!d.Allowed, d.Capacity, d.Remaining)}
 		if n > 1 {
 			want = nil
-			for _, each := range d.Each {
-				want = append(want, rowOf(!each.Allowed, each.Capacity, each.Remaining))
+			for _, part := range d.Each {
+				want = append(want, rowOf(!part.Allowed, part.Capacity, part.Remaining))
 			}
 		}
 		got := columnsText(t, db, "allowed refused capacity remaining", "CALL headgate_take_all(?)", chargesJSON(words...))
@@ -298,9 +298,9 @@ func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 	}
 }
 
-// TestTakeAllInOppositeOrders checks that eight callers who charge the same keys in opposite orders all get answers,
-// and that admissions are exact.
-func TestTakeAllInOppositeOrders(t *testing.T) {
+// TestTakeAllInOppositeOrdersIsExact checks that eight callers who charge the same keys in opposite orders all get
+// answers, and that admissions are exact.
+func TestTakeAllInOppositeOrdersIsExact(t *testing.T) {
 	t.Parallel()
 	db, _ := openDBAndStore(t)
 	const callers, capacity = 8, 40
@@ -311,19 +311,19 @@ func TestTakeAllInOppositeOrders(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			order := slices.Clone(keys)
+			ownKeys := slices.Clone(keys)
 			if i%2 == 1 {
-				slices.Reverse(order)
+				slices.Reverse(ownKeys)
 			}
 			for round := range 20 {
-				charged := order[round%2 : 2+round%3]
+				chargedKeys := ownKeys[round%2 : 2+round%3] // one to four
 				var words []string
-				for _, key := range charged {
+				for _, key := range chargedKeys {
 					words = append(words, rule, key, "1")
 				}
 				if got := columnsText(t, db, "allowed", "CALL headgate_take_all(?)", chargesJSON(words...)); got[0] == '1' {
 					mu.Lock()
-					for _, key := range charged {
+					for _, key := range chargedKeys {
 						admitted[key]++
 					}
 					mu.Unlock()

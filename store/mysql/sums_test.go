@@ -100,8 +100,8 @@ func varyOp(rng *rand.Rand, op *law.Op, limit int, needsRows bool) {
 	}
 }
 
-// TestSumsDecideAsMemory compares the outcomes of random batches with the memory store bit by bit: cells that several
-// requests charge, requests on several cells, new cells, refusals, and ops that sums do not decide.
+// TestSumsDecideAsMemory compares the outcomes of random batches with the memory store bit by bit, except errors: cells
+// that several requests charge, requests on several cells, new cells, refusals, and ops that sums do not decide.
 func TestSumsDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -160,7 +160,7 @@ func sumLevels(t *testing.T, db *sql.DB) (sum, minLevel int64) {
 	return sum, minLevel
 }
 
-// takeThreeTwice calls takeThree twice, since sums do not decide the first batch of new keys.
+// takeThreeTwice calls takeThree twice: the first batch makes the cells. The next batch may be decided by sums.
 func takeThreeTwice(t *testing.T, s *mysql.Store) {
 	t.Helper()
 	for range 2 {

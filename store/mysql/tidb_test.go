@@ -38,8 +38,8 @@ func TestTiDBMigratesWithoutProcedures(t *testing.T) {
 	}
 }
 
-// TestTiDBRefusesOptimisticTransactions checks that a charge returns ErrSetup with the remedy if the transactions of
-// the server lock nothing.
+// TestTiDBRefusesOptimisticTransactions checks that a charge returns ErrSetup with the remedy if transactions lock
+// nothing, or look for duplicates only at their COMMIT.
 func TestTiDBRefusesOptimisticTransactions(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.TiDBEngine)
 	t.Parallel()

@@ -34,10 +34,10 @@ func TestTLS(t *testing.T) {
 	plainServer := dbtest.MariaDBTLS(t, dbtest.TLS{})
 	byName := strings.Replace(tlsServer, "127.0.0.1", "localhost", 1)
 	for _, tt := range []struct {
-		name, url string
-		class     error // nil: Open succeeds
-		errText   string
-		clear     bool // the connection has no TLS
+		name, url  string
+		class      error // nil: Open succeeds
+		errText    string
+		withoutTLS bool // the connection has no TLS
 	}{
 		{name: "the authority is named", url: tlsServer + caOption},
 		{name: "the authority is named, and tls", url: tlsServer + caOption + "&tls=true"},
@@ -45,8 +45,8 @@ func TestTLS(t *testing.T) {
 		{name: "skip-verify, expired", url: expiredServer + "?tls=skip-verify"},
 		{name: "skip-verify, a client certificate", url: mutualServer + "?tls=skip-verify" + pairOptions(clientPair)},
 		{name: "preferred, the server has TLS", url: tlsServer + "?tls=preferred"},
-		{name: "preferred, the server has no TLS", url: plainServer + "?tls=preferred", clear: true},
-		{name: "no option, the server has TLS", url: expiredServer, clear: true},
+		{name: "preferred, the server has no TLS", url: plainServer + "?tls=preferred", withoutTLS: true},
+		{name: "no option, the server has TLS", url: expiredServer, withoutTLS: true},
 		{name: "a client certificate", url: mutualServer + caOption + pairOptions(clientPair)},
 		{name: "no authority", url: tlsServer + "?tls=true", class: store.ErrSetup, errText: "unknown authority"},
 		{
@@ -96,8 +96,8 @@ func TestTLS(t *testing.T) {
 			s, err := mysql.Open(context.Background(), tt.url, nil)
 			if err == nil {
 				expectCharge(t, s)
-				if cipher, err := s.Cipher(); err != nil || (cipher == "") != tt.clear {
-					t.Errorf("got cipher %q, %v; want none: %v", cipher, err, tt.clear)
+				if cipher, err := s.Cipher(); err != nil || (cipher == "") != tt.withoutTLS {
+					t.Errorf("got cipher %q, %v; want none: %v", cipher, err, tt.withoutTLS)
 				}
 				s.Close()
 			}

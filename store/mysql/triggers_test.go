@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// triggerNames are the names of the triggers that make versions of the catalog.
+// triggerNames are the names of all triggers that Migrate makes.
 var triggerNames = []string{
 	"headgate_limits_before_insert", "headgate_limits_before_update",
 	"headgate_limits_after_insert", "headgate_limits_after_update", "headgate_limits_after_delete",
@@ -28,12 +28,12 @@ var triggerNames = []string{
 func TestMigrateCompletesAPartialCatalog(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	const tables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
+	const dropTables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
 	url := dbtest.MariaDB(t)
 	openAndMigrate(t, url)
 	for name, damage := range map[string]string{
-		"no table":         tables + "DROP TABLE headgate_catalog",
-		"one table":        tables,
+		"no table":         dropTables + "DROP TABLE headgate_catalog",
+		"one table":        dropTables,
 		"an empty table":   "DELETE FROM headgate_catalog_version",
 		"all but a record": "DO 0",
 	} {

@@ -26,13 +26,13 @@ func TestConcurrentTakeOnceChargesOnce(t *testing.T) {
 	expectOneChargePerID(t, db)
 }
 
-// TestGaleraVerbsByCall checks concurrent calls on two nodes: each id is charged once, reservations start one second
+// TestGaleraCallsAreExact checks concurrent calls on two nodes: each id is charged once, reservations start one second
 // apart, and three leases are acquired.
-func TestGaleraVerbsByCall(t *testing.T) {
+func TestGaleraCallsAreExact(t *testing.T) {
 	urls := dbtest.Galera(t)
 	openAndMigrate(t, urls[0])
-	const causal = "wsrep_sync_wait=15"
-	nodes := []*sql.DB{openPlainDB(t, urls[0], causal), openPlainDB(t, urls[1], causal)}
+	const waitForWrites = "wsrep_sync_wait=15"
+	nodes := []*sql.DB{openPlainDB(t, urls[0], waitForWrites), openPlainDB(t, urls[1], waitForWrites)}
 	var ignored int // a read waits for the writes of the other node; a CALL would not wait for its procedure
 	if err := nodes[1].QueryRowContext(t.Context(), "SELECT 1").Scan(&ignored); err != nil {
 		t.Fatal(err)
@@ -179,13 +179,13 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	memoryEntries := map[int64]int64{} // the number of an entry in memory, by its number in the server
 	var leases []int64                 // the numbers in the server of the last eight leases
-	// The numbers of ops by their kinds, and of ops that headgate_direct decided.
-	corrected, extended, alone, direct := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}, 0
+	// Corrected and extended charges and texts of headgate_ask, by law, and charges that headgate_direct decided.
+	corrected, extended, askCalls, directCalls := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}, 0
 	hasAllKinds := func(counts map[law.Kind]int) bool {
 		return counts[law.Bucket] > 0 && counts[law.Window] > 0 && counts[law.Log] > 0
 	}
 	isEnough := func() bool {
-		return hasAllKinds(corrected) && hasAllKinds(extended) && hasAllKinds(alone) && direct >= 20
+		return hasAllKinds(corrected) && hasAllKinds(extended) && hasAllKinds(askCalls) && directCalls >= 20
 	}
 	// Extensions of logs are rare, so there may be more rounds.
 	rounds := tier.Pick(300, 3500, 10_000)
@@ -245,13 +245,13 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block,
 					p.History, op.Cost,
 				}
-				alone[p.Kind]++
+				askCalls[p.Kind]++ // also if headgate_direct decides the charge below
 			}
 		}
 		mustExec(t, conn, "SET @hg_how = 0, @hg_when = 0, @hg_charged = 0")
 		if op.Verb == law.Take && op.Alone() && p.Block == 0 && p.Kind == law.Bucket && p.Anchor != law.Calendar &&
 			op.Ceiling == 0 && callDirect(t, conn, &op) {
-			direct++
+			directCalls++
 		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
@@ -319,12 +319,12 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 		if extended[kind] == 0 {
 			t.Errorf("law %d: got no extended charge", kind)
 		}
-		if alone[kind] == 0 {
-			t.Errorf("law %d: got no charge by headgate_ask", kind)
+		if askCalls[kind] == 0 {
+			t.Errorf("law %d: got no charge for headgate_ask", kind)
 		}
 	}
-	if direct < 20 {
-		t.Errorf("got %d charges by headgate_direct, want 20 or more", direct)
+	if directCalls < 20 {
+		t.Errorf("got %d charges by headgate_direct, want 20 or more", directCalls)
 	}
 }
 
@@ -348,7 +348,7 @@ func groupCall(op *law.Op) (call string, args []any) {
 	p := &op.Params
 	verb := op.Verb
 	if verb == law.Extend {
-		verb = 10
+		verb = 10 // of headgate_group
 	}
 	charges := fmt.Sprintf(`[["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,0,0,0,0,0,0]]`, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
 		p.Capacity, p.Step, p.Drain, p.Block, p.History, op.Cost, op.Ceiling)

@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// rowText returns the first row of a query as text, column=value with blanks between, without times, names of limits
-// and numbers of leases. If a procedure raises an error, it returns the message. It repeats a call that was rolled
-// back.
+// rowText returns the first row of a query as text, column=value with blanks between. It leaves out at, reset_after and
+// limit_name, and start_at and lease unless they are null. If a procedure raises an error, it returns the message. It
+// repeats a call that was rolled back.
 func rowText(tb testing.TB, db interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }, text string,
@@ -50,7 +50,7 @@ func rowText(tb testing.TB, db interface {
 	var words []string
 	for i, name := range columns {
 		switch f := fields[i]; {
-		case name == "at" || name == "start_at" && f.Valid || name == "reset_after": // times
+		case name == "at" || name == "start_at" && f.Valid || name == "reset_after":
 		case name == "limit_name" || name == "lease" && f.Valid:
 		case !f.Valid:
 			words = append(words, name+"=null")
@@ -61,7 +61,7 @@ func rowText(tb testing.TB, db interface {
 	return strings.Join(words, " ")
 }
 
-// isConflict reports whether a call was rolled back in favour of a call on another node.
+// isConflict reports whether a call was rolled back by a deadlock, or in favour of a call on another node.
 func isConflict(err error) bool {
 	my, ok := errors.AsType[*driver.MySQLError](err)
 	return ok && my.Number == 1213
@@ -254,11 +254,11 @@ func TestGoAndSQLShareIDs(t *testing.T) {
 		}
 		if got := rowText(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
 			"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
-			t.Errorf("%s: repeated in SQL: got %s", rule, got)
+			t.Errorf("%s: repeated in SQL: got %s, want replayed=1", rule, got)
 		}
 		if got := rowText(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
 			"', 'käse', 1)"); got != "corrected=1.500000000" {
-			t.Errorf("%s: settled in SQL: got %s", rule, got)
+			t.Errorf("%s: settled in SQL: got %s, want corrected=1.5", rule, got)
 		}
 		charge.Cost = headgate.Units(1)
 		if corrected, err := once.Settle(t.Context(), charge); err != nil || corrected[0] != headgate.Units(0) {
@@ -267,7 +267,7 @@ func TestGoAndSQLShareIDs(t *testing.T) {
 
 		if got := rowText(t, db, "CALL headgate_take_once('back', '"+rule+
 			"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
-			t.Errorf("%s: sent in SQL first: got %s", rule, got)
+			t.Errorf("%s: sent in SQL first: got %s, want remaining=96", rule, got)
 		}
 		charge.Cost = headgate.Units(3)
 		if d, err := l.Once("back", 0).Take(t.Context(), charge); err != nil || !d.Replayed || d.Remaining != 96 {
@@ -285,7 +285,7 @@ func TestGoAndSQLShareIDs(t *testing.T) {
 	}
 	if got := rowText(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
 		got, "allowed=1 delay=35") {
-		t.Errorf("reserved in SQL: got %s", got)
+		t.Errorf("reserved in SQL: got %s, want a delay of an hour", got)
 	}
 	r, err := l.Once("r", 0).Reserve(t.Context(), time.Minute, charge)
 	if err != nil || !r.Decision.Replayed || r.Delay() < 59*time.Minute {

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// galeraConnector is a connector to a server that answers like a node of a Galera cluster. One of its batches fails at
-// its COMMIT.
+// galeraConnector is a connector to a server that tells a membership like a node of a Galera cluster. One of its
+// batches fails at its COMMIT.
 type galeraConnector struct {
 	driver.Connector
 	view      string // the membership of the cluster
@@ -57,7 +57,7 @@ func (c *galeraConn) QueryContext(ctx context.Context, query string, args []driv
 	return nil, errors.Join(err, exhaust(conn.QueryContext(ctx, query, args)))
 }
 
-// exhaust reads all results of a text.
+// exhaust reads all results of a text, which QueryContext has returned, and closes them.
 func exhaust(rows driver.Rows, err error) error {
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// newTake returns a take of one unit from a bucket of 100,000, by the server's clock; id may be empty.
+// newTake returns a take of one unit from a bucket of 100,000, by the server's clock. id may be empty; ttl is in us.
 func newTake(id string, ttl int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 1, ID: id, TTL: ttl,
@@ -21,9 +21,9 @@ func newTake(id string, ttl int64) law.Op {
 	}
 }
 
-// TestSweepRemovesAdmissionsUpToMax checks that each Sweep removes at most max receipts, only those that have expired,
-// and that a reset of the key makes its receipts ineffective.
-func TestSweepRemovesAdmissionsUpToMax(t *testing.T) {
+// TestSweepRemovesExpiredReceiptsUpToMax checks that each Sweep removes at most max receipts, only those that have
+// expired, and that a reset of the key makes its receipts ineffective.
+func TestSweepRemovesExpiredReceiptsUpToMax(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
@@ -53,8 +53,8 @@ func TestSweepRemovesAdmissionsUpToMax(t *testing.T) {
 	}
 }
 
-// TestConcurrentSettleCountsOnce settles one charge by eight callers at once, by half of them at the cost of the take.
-// At each isolation level one settlement counts.
+// TestConcurrentSettleCountsOnce lets eight callers settle one charge at once, half of them at the cost of the take. At
+// each isolation level exactly one settlement counts.
 func TestConcurrentSettleCountsOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // without a deadline, retries end after 5 s

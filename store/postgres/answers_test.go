@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestUnreadableAnswersAreErrUnknownOutcome makes the server return malformed arrays after a charge.
+// TestUnreadableAnswersAreErrUnknownOutcome makes the functions that charge return malformed arrays.
 func TestUnreadableAnswersAreErrUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -30,7 +30,7 @@ func TestUnreadableAnswersAreErrUnknownOutcome(t *testing.T) {
 		for i := range ops {
 			ops[i] = newTake(id, 1000)
 			ops[i].Cell.Key, ops[i].Group = string(rune('a'+i)), uint32(i)
-			if i > 0 { // headgate_internal.apply_plain decides a batch with a ceiling
+			if i > 0 { // headgate_internal.apply_plain decides a batch in which some ops have a ceiling
 				ops[i].Ceiling = ops[i].Params.Capacity
 			}
 		}
@@ -59,7 +59,7 @@ func TestUnreadableAnswersAreErrUnknownOutcome(t *testing.T) {
 				p_drain bigint, p_block bigint, p_cost bigint, p_now bigint)
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`)
 		for name, err := range map[string]error{
-			"one plain charge": apply(s, 1, ""), "a charge with a ceiling": apply(s, 2, ""), "an id": apply(s, 1, "id"),
+			"one plain charge": apply(s, 1, ""), "also one with a ceiling": apply(s, 2, ""), "an id": apply(s, 1, "id"),
 		} {
 			if !errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("%s, answered with %s: got %v, want ErrUnknownOutcome", name, answer, err)
@@ -78,14 +78,14 @@ func TestUnreadableAnswersAreErrUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestStatementTimeoutIsErrUnavailable locks a row until statement_timeout cancels a charge. The error must say that
-// nothing was charged, and the store must not retry.
+// TestStatementTimeoutIsErrUnavailable locks a row until statement_timeout has cancelled two charges. The errors must
+// say that nothing was charged, and the store must not retry.
 func TestStatementTimeoutIsErrUnavailable(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	applyOp(t, s, newTake("", 0))
-	timeoutStore, err := postgres.Open(t.Context(), dsn+"?statement_timeout=3000", nil) // 3 s are too short to migrate
+	timeoutStore, err := postgres.Open(t.Context(), dsn+"?statement_timeout=3000", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestStatementTimeoutIsErrUnavailable(t *testing.T) {
 	}
 }
 
-// TestUnknownVerbIsRefused sends an op of verb 9, which no function knows. The call must fail and change no cell.
+// TestUnknownVerbIsRefused sends an op of verb 9, which no function knows. The call must fail and not empty the cell.
 func TestUnknownVerbIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainRequestsWithIDsSkipApplyOnce charges requests on common cells, and settles them, while
+// TestPlainRequestsWithIDsSkipApplyOnce charges requests that share cells, and settles them, while
 // headgate_internal.apply_once returns a malformed answer. Only repeated requests must reach apply_once, and so fail.
 func TestPlainRequestsWithIDsSkipApplyOnce(t *testing.T) {
 	t.Parallel()
@@ -19,12 +19,12 @@ func TestPlainRequestsWithIDsSkipApplyOnce(t *testing.T) {
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`)
-	const callers, cells = 5, 3
+	const requests, chargesEach = 5, 3
 	var takes, settles []law.Op
-	for i := range callers {
-		for c := range cells {
+	for i := range requests {
+		for c := range chargesEach {
 			op := newTake(fmt.Sprint("id ", i), 3_600_000_000)
-			op.Group, op.Cell.Key = uint32(i), fmt.Sprint("key ", c*i/callers)
+			op.Group, op.Cell.Key = uint32(i), fmt.Sprint("key ", c*i/requests)
 			op.Cell.Limit = fmt.Sprint("limit ", c)
 			takes = append(takes, op)
 			op.Verb, op.Cost, op.TTL = law.Settle, 400, 0

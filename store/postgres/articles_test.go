@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// tokenRequester is the SQLTokenRequester of article 003, for PostgreSQL. It reads the number of affected rows.
+// tokenRequester is the SQLTokenRequester of article 003, for PostgreSQL. It goes by the number of affected rows.
 type tokenRequester struct {
 	db     *sql.DB
 	bucket string
@@ -37,7 +37,7 @@ func (r *tokenRequester) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// TestTokenRequesterOfArticle003 lets four callers empty a full bucket, and empty it again after a refill.
+// TestTokenRequesterOfArticle003 requests the tokens of a full bucket, a refilled one, an empty one and unknown ones.
 func TestTokenRequesterOfArticle003(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("pgx", migrated.Postgres(t))
@@ -67,7 +67,7 @@ func TestTokenRequesterOfArticle003(t *testing.T) {
 	}
 }
 
-// emptyBucket lets four callers request tokens until each is refused. Together they must get the capacity.
+// emptyBucket lets four callers take tokens of bucket payments until each is refused. In all they must get capacity.
 func emptyBucket(t *testing.T, db *sql.DB, capacity int64) {
 	t.Helper()
 	var granted atomic.Int64
@@ -90,7 +90,7 @@ func emptyBucket(t *testing.T, db *sql.DB, capacity int64) {
 	}
 }
 
-// TestRequestTokenReturnsRemaining checks that request_token returns remaining tokens and the time, or no row if empty.
+// TestRequestTokenReturnsRemaining checks that request_token returns the remaining tokens and the time; empty: no row.
 func TestRequestTokenReturnsRemaining(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -109,14 +109,14 @@ func TestRequestTokenReturnsRemaining(t *testing.T) {
 	}
 }
 
-// TestTablesAndColumnsMatchMySQL checks columns of tables, views and functions that MySQL has too, but where noted.
+// TestTablesAndColumnsMatchMySQL checks columns that MySQL has under the same names, except where a comment says so.
 func TestTablesAndColumnsMatchMySQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
 	for source, want := range map[string]string{
 		"headgate.zones":   "id description rate window_seconds history_days",
 		"headgate.buckets": "id capacity refill_seconds created_at",
-		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // MySQL lacks varies
+		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // MySQL: no compiled, varies
 		"headgate.levels": "limit_name key used updated_at empty_at " +
 			"blocked_until reason capacity remaining percent", // MySQL lacks the last three
 		"headgate.history":          "number limit_name key at allowed cost id",
@@ -180,7 +180,7 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	for i := range conns {
 		conns[i] = connect(t, dsn)
 	}
-	const refill, capacity = 1, 300 // tokens a second, tokens
+	const refill, capacity = 1, 300 // tokens a second; tokens
 	now := func() (at time.Time) {
 		if err := conns[0].QueryRow(t.Context(), "select clock_timestamp()").Scan(&at); err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The bucket was full, and has drained a little since.
+	// The bucket was full, and was refilled a little since.
 	maxAdmitted := capacity + int64(now().Sub(start).Seconds()*refill)
 	if got := admitted.Load(); got < capacity || got > maxAdmitted {
 		t.Errorf("admitted %d, want %d to %d", got, capacity, maxAdmitted)
@@ -233,7 +233,7 @@ func TestFunctionsOfArticlesAvoidTheirFaults(t *testing.T) {
 		}
 	}
 	if got := queryInt(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
-		t.Errorf("the fourth call for three tokens: got %d, want -1", got)
+		t.Errorf("the fourth call on a bucket of three tokens: got %d, want -1", got)
 	}
 	// 000, fault 3: a call refills the time since the last call, not the age of the transaction.
 	if got := queryInt(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
@@ -243,7 +243,7 @@ func TestFunctionsOfArticlesAvoidTheirFaults(t *testing.T) {
 	if got := queryInt(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
 		t.Errorf("a large bucket: got %d remaining, want 2147483647", got)
 	}
-	// 001: every attempt has a number, also a refused one; keys differ in case.
+	// 001: every attempt has a number, also a refused one. Keys that differ in case are different keys.
 	mustExec(t, conn, `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`)
 	var lastNumber int64
 	for i, want := range []int{0, 0, 1, 1} {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestABackupUnderLoad dumps a database by pg_dump while callers charge it, and restores it elsewhere by psql.
+// TestABackupUnderLoad runs storetest.Backup: pg_dump dumps a database while callers charge it, and psql restores it.
 func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)

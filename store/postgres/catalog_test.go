@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// listCatalogChanges returns each version of the catalog as one line, the oldest first: its reason and its changes.
+// listCatalogChanges returns the last 100 versions of the catalog, the oldest first: the reason and changes of each.
 func listCatalogChanges(tb testing.TB, s *postgres.Store) (list []string) {
 	tb.Helper()
 	versions, err := s.CatalogVersions(tb.Context(), 0, 100)
@@ -31,7 +31,7 @@ func listCatalogChanges(tb testing.TB, s *postgres.Store) (list []string) {
 	return list
 }
 
-// readPlansAndRecordAction reads plans, records an action, and checks that Actions returns this action.
+// readPlansAndRecordAction reads plans, records an action on key a, and checks that Actions returns one on key a.
 func readPlansAndRecordAction(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	if _, err := s.ItemsAfter(t.Context(), store.KindPlan, store.Item{}, 10); err != nil {
@@ -45,8 +45,8 @@ func readPlansAndRecordAction(t *testing.T, s *postgres.Store) {
 	}
 }
 
-// TestRecordActionKeepsActionsWhoseNumbersHaveGaps records an action beside 10,005 others with every third number: the
-// newest 10,000 are kept.
+// TestRecordActionKeepsActionsWhoseNumbersHaveGaps records an action beside 10,005 others, whose numbers are -30012,
+// -30009 and so on to 0. 10,000 actions must remain.
 func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -65,8 +65,8 @@ func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
 	}
 }
 
-// TestChangesFromSQLMakeVersions checks that each committed transaction which changes the catalog's tables makes one
-// version, and that invalid rows are refused and make none.
+// TestChangesFromSQLMakeVersions checks that each committed transaction which changes the catalog makes one version,
+// and that invalid rows are refused and make none.
 func TestChangesFromSQLMakeVersions(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
@@ -190,7 +190,8 @@ func TestZonesAreLimits(t *testing.T) {
 	}
 }
 
-// TestBucketsAreLimits checks that each row of headgate.buckets makes a limit, which changes and ends with the row.
+// TestBucketsAreLimits checks that each row of headgate.buckets whose id can be part of a name makes a limit, which
+// changes and ends with the row. Any row is a bucket of request_token.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
@@ -264,11 +265,11 @@ func TestBucketsAreLimits(t *testing.T) {
 	exec(`update headgate.buckets set id = 'Payments' where id = 'payments'`)
 	exec(`delete from headgate.buckets where id = 'none'`)
 	if got, err := s.ReadCatalog(t.Context(), 0); err != nil || len(got.Items) != 1 {
-		t.Errorf("after two buckets were changed and removed: got %+v, %v; want 1 item", got, err)
+		t.Errorf("after one id was changed and one bucket removed: got %+v, %v; want 1 item", got, err)
 	}
 }
 
-// TestTruncateMakesAVersion checks that a TRUNCATE of the catalog makes one version with all removed rows.
+// TestTruncateMakesAVersion checks that TRUNCATE makes one version with all rows, and that zones and buckets refuse it.
 func TestTruncateMakesAVersion(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)

@@ -25,8 +25,8 @@ func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	})
 }
 
-// TestASweepDuringACommit checks that a sweep keeps the entries that an uncommitted charge has counted.
-func TestASweepDuringACommit(t *testing.T) {
+// TestSweepKeepsEntriesThatAnUncommittedChargeCounted runs storetest.RunSweepDuringACommit.
+func TestSweepKeepsEntriesThatAnUncommittedChargeCounted(t *testing.T) {
 	t.Parallel()
 	s, pool := openStoreAndPool(t)
 	hold := newHold(s, pool)
@@ -48,7 +48,7 @@ func openStoreAndPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	return openAt(t, dsn+"?pool_max_conns=16"), pool
 }
 
-// newHold returns a storetest.Hold that locks rows in transactions of a pool.
+// newHold returns a storetest.Hold that locks rows in transactions of a pool, and charges them by stores of s.InTx.
 func newHold(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
 	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()

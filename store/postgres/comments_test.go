@@ -12,8 +12,8 @@ import (
 const uncommentedColumns = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
 	id window_seconds created_at author reason kind before after role`
 
-// TestVisibleObjectsHaveComments checks that each object of schema headgate, and each function of the articles, has a
-// comment for psql, except uncommentedColumns.
+// TestVisibleObjectsHaveComments checks that schema headgate, its tables, views, functions, composite types and columns
+// of tables, and the articles' functions, have a comment for psql, except uncommentedColumns.
 func TestVisibleObjectsHaveComments(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -39,8 +39,8 @@ func TestVisibleObjectsHaveComments(t *testing.T) {
 	if _, err := pgx.ForEachRow(rows, []any{&name, &comment}, func() error {
 		objects++
 		_, column, _ := strings.Cut(name, ".")
-		needsNone := strings.Count(name, ".") == 1 && slices.Contains(strings.Fields(uncommentedColumns), column)
-		if len(comment) < 10 && !needsNone {
+		needsNoComment := strings.Count(name, ".") == 1 && slices.Contains(strings.Fields(uncommentedColumns), column)
+		if len(comment) < 10 && !needsNoComment {
 			t.Errorf("%s: got the comment %q, want at least 10 characters", name, comment)
 		}
 		return nil

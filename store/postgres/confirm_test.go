@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestUnconfirmedCommitIsErrUnknownOutcome stops the synchronous standby and cancels the wait for it. The server then
-// reports success with a warning, and each charge must return store.ErrUnknownOutcome.
+// TestUnconfirmedCommitIsErrUnknownOutcome stops the synchronous standby, and ends the wait of each charge for it: by a
+// cancel, after which the server reports success with a warning, and by the end of the session.
 func TestUnconfirmedCommitIsErrUnknownOutcome(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestUnconfirmedCommitIsErrUnknownOutcome(t *testing.T) {
 		}
 		chargers = append(chargers, charger{name, allow})
 	}
-	batch := func(id string) func() error {
+	chargeBatch := func(id string) func() error {
 		return func() error {
 			ops := make([]law.Op, 2)
 			for i := range ops {
@@ -79,7 +79,7 @@ func TestUnconfirmedCommitIsErrUnknownOutcome(t *testing.T) {
 			return primaryStore.Apply(context.Background(), ops, make([]law.Outcome, len(ops)))
 		}
 	}
-	chargers = append(chargers, charger{"a batch", batch("")}, charger{"a batch with an id", batch("id")})
+	chargers = append(chargers, charger{"a batch", chargeBatch("")}, charger{"a batch with an id", chargeBatch("id")})
 	pair.Standby().Stop()
 	for _, c := range chargers {
 		for _, function := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
@@ -94,7 +94,7 @@ func TestUnconfirmedCommitIsErrUnknownOutcome(t *testing.T) {
 	}
 }
 
-// interruptSyncRep calls charge, and ends its wait for the standby by a function of the server.
+// interruptSyncRep calls charge, ends its wait for the standby by a function of the server, and returns its error.
 func interruptSyncRep(t *testing.T, admin *pgx.Conn, function string, charge func() error) error {
 	t.Helper()
 	done := make(chan error, 1)

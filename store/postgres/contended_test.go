@@ -15,11 +15,11 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// takeSums charges keys once each by headgate_internal.take_sums, and returns the indexes of the granted keys.
-func takeSums(conn *pgx.Conn, names []string, capacity int64) (granted []int, err error) {
+// takeSums charges sorted keys once each by headgate_internal.take_sums. It returns the indexes of the granted keys.
+func takeSums(conn *pgx.Conn, keys []string, capacity int64) (granted []int, err error) {
 	var res []int64
 	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
-		'{3600000000}', '{1}', '{1000}', 0)))`, names, []int64{capacity}).Scan(&res)
+		'{3600000000}', '{1}', '{1000}', 0)))`, keys, []int64{capacity}).Scan(&res)
 	for row := range len(res) / 5 { // row 0 has the number of granted keys, in its second column
 		if row > 0 && int64(row) <= res[1] {
 			granted = append(granted, int(res[5*row])-1)
@@ -44,7 +44,7 @@ func TestContendedBatchesAdmitExactlyTheCapacity(t *testing.T) {
 			slices.Sort(batch)
 			names := make([]string, batchSize)
 			for i, k := range batch {
-				names[i] = fmt.Sprint("k", 100+k)
+				names[i] = fmt.Sprint("k", 100+k) // of three digits, so names sort as numbers do
 			}
 			granted, err := takeSums(conn, names, capacity*1000)       // nothing drains within the test
 			for err != nil && strings.Contains(err.Error(), "55P03") { // a lock timeout: the machine is slow

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestLostAnswersAreRetriedByID loses answers between store and server: a retry with the same ID must not charge again.
-func TestLostAnswersAreRetriedByID(t *testing.T) {
+// TestRetryByIDAfterALostAnswerChargesNothing loses answers of the server to the store: see storetest.CutOff.
+func TestRetryByIDAfterALostAnswerChargesNothing(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	userPart, hostPart, _ := strings.Cut(dsn, "@")
 	host, path, _ := strings.Cut(hostPart, "/")

@@ -16,10 +16,10 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// fault is a misconfiguration, and the finding that Examine must return for it.
+// fault is a change of the server, mostly for the worse, and the finding that Examine must return for it.
 type fault struct {
 	severity      store.Severity
-	check, remedy string
+	check, remedy string // remedy is a part of the finding's
 	plant, undo   string // statements, separated by ;;
 }
 
@@ -68,7 +68,7 @@ var faults = []fault{
 	},
 	{
 		store.Wrong, "vacuum", "autovacuum = on", "alter system set autovacuum = off;; select pg_reload_conf()",
-		"", // the next fault needs the same state
+		"", // the next two faults need the same state: the last of them undoes it
 	},
 	{
 		store.Note, "updates", "fillfactor = 66", `create index extra on headgate.cells (at);;
@@ -92,7 +92,7 @@ var faults = []fault{
 	},
 }
 
-// TestDoctor plants one fault after another in a server of its own, and checks that Examine finds each.
+// TestDoctor plants each of faults, and some more, in a server of its own, and checks that Examine finds them.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"-c", "fsync=on", "-c", "max_connections=60"}}).Postgres(t.Context())

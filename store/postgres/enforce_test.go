@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// refusalDetail is the JSON in the detail of the error that headgate.enforce raises.
+// refusalDetail is the JSON in the detail of the error that headgate.enforce raises, except for PostgREST.
 type refusalDetail struct {
 	Limit      string
 	Remaining  int64
@@ -27,7 +27,7 @@ func enforceError(t *testing.T, conn *pgx.Conn, sql string) *pgconn.PgError {
 	return pg
 }
 
-// TestEnforceRaisesRefusals checks the errors of refusals, in psql and in PostgREST.
+// TestEnforceRaisesRefusals checks the errors of refusals, without and with PostgREST's setting of the request.
 func TestEnforceRaisesRefusals(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)

@@ -21,30 +21,30 @@ func ForYugabyte(version string) bool {
 	return d == yugabyteDefinition() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
 }
 
-// ExamineSessions runs the part of Examine about sessions. It reports transactions that are idle for maxIdle.
+// ExamineSessions runs the part of Examine about sessions. It reports the oldest idle transaction older than maxIdle.
 func ExamineSessions(ctx context.Context, s *Store, maxIdle time.Duration) (findings store.Findings, err error) {
 	err = s.examineSessionsIdle(ctx, &findings, maxIdle)
 	return findings, err
 }
 
-// WithNextLayout makes s the store of a newer binary: its functions have the next layout, and take has one more column.
-// adapter is the SQL of functions of this layout, which call the new functions.
+// WithNextLayout makes s the store of a newer binary, and returns s. The functions have the next layout, and take has
+// one more column. adapter is the SQL of functions of this layout, which call the new functions.
 func WithNextLayout(s *Store, adapter string) *Store {
 	d := *postgresDefinition()
 	d.layout, d.revision = layout+1, revision+1
 	d.functions = nil
-	nextLayout := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1),
+	toNextLayout := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1),
 		fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
 	for _, t := range postgresDefinition().functions {
-		t.sql = nextLayout.Replace(t.sql)
+		t.sql = toNextLayout.Replace(t.sql)
 		if start := strings.Index(t.sql, "create or replace function headgate.take("); start >= 0 {
 			end := start + strings.Index(t.sql[start:], "end $$;\n") + len("end $$;\n")
 			t.sql = t.sql[:start] + widerTake + t.sql[end:]
 		}
 		d.functions = append(d.functions, t)
 	}
-	d.articles.sql = nextLayout.Replace(d.articles.sql)
-	d.rights.sql = nextLayout.Replace(d.rights.sql)
+	d.articles.sql = toNextLayout.Replace(d.articles.sql)
+	d.rights.sql = toNextLayout.Replace(d.rights.sql)
 	d.adapter = text{"functions/previous.sql", adapter}
 	return withDefinition(s, &d)
 }
@@ -61,7 +61,7 @@ begin
 end $$;
 `
 
-// WithNextState makes s the store of a newer binary, for which the rows of the tables have another meaning.
+// WithNextState makes s the store of a newer binary, and returns s. To it, rows of the tables have another meaning.
 func WithNextState(s *Store) *Store {
 	d := *postgresDefinition()
 	d.state, d.layout, d.revision = state+1, layout+1, revision+1
@@ -76,7 +76,7 @@ func WithNextState(s *Store) *Store {
 	return withDefinition(s, &d)
 }
 
-// WithEditedFunctions makes s the store of a binary whose developer has added a function without raising the revision.
+// WithEditedFunctions makes s the store of a binary with an added function and the same revision, and returns s.
 func WithEditedFunctions(s *Store) *Store {
 	d := *postgresDefinition()
 	d.functions = append([]text{{

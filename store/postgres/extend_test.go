@@ -110,6 +110,7 @@ func TestConcurrentExtendIsExact(t *testing.T) {
 	conn, dsn := openSession(t)
 	const callers, rounds = 6, 8 // 6 * (1 + 8) = 54 units are requested, of 40
 	var charged [callers]int
+	// runCallers runs a function once for each caller. call charges both keys by a function for several charges.
 	runCallers := func(run func(i int, call func(columns, function string, cost int) bool)) {
 		var wg sync.WaitGroup
 		for i := range callers {

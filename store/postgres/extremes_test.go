@@ -38,7 +38,7 @@ func TestExtremeNumbersMatchPackageLaw(t *testing.T) {
 		}
 		return outs
 	}
-	// compare applies the same ops to both stores. Only their entry numbers may differ.
+	// compare applies ops to both stores. Ops and outcomes may differ in entry numbers, and errors in their texts.
 	compare := func(serverOps, memoryOps []law.Op) (got, want []law.Outcome) {
 		got, want = apply(serverStore, serverOps), apply(memoryStore, memoryOps)
 		for i := range got {

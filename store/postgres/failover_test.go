@@ -26,13 +26,13 @@ type answerCounts struct {
 	sync.Mutex
 	record.Answers
 	promotedAt      time.Time // zero before the promotion
-	admissionsAfter int       // since the promotion
+	admissionsAfter int       // admissions since the promotion
 }
 
 // minAdmissionsAfter is how many admissions the test waits for after the promotion.
 const minAdmissionsAfter = 40
 
-// add counts an answer, and reports whether there were minAdmissionsAfter.
+// add counts an answer, which must be an admission or an expected error, and reports whether minAdmissionsAfter are in.
 func (a *answerCounts) add(t *testing.T, d headgate.Decision, err error) (enough bool) {
 	a.Lock()
 	defer a.Unlock()

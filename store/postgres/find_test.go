@@ -47,7 +47,7 @@ func limitFromGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key
 	return fmt.Sprintf("token-bucket %d/1h burst %[1]d; %s; %d", d.Capacity, d.Applied, d.Remaining)
 }
 
-// bucketRule returns the rule of a bucket whose capacity is n. The test recognizes the rule by n.
+// bucketRule returns the rule of a bucket whose capacity is n. Tests recognize the rule by n.
 func bucketRule(n int) string { return fmt.Sprintf("token-bucket %d/1h", n) }
 
 // TestOverridesAndPlansFromSQL checks which override or plan applies to a key, in SQL and in Go.
@@ -185,7 +185,7 @@ func TestLimitOfMatchesGo(t *testing.T) {
 			if got != want {
 				t.Fatalf("seed %d, step %d: %s for %q: got %q, in Go %q", seed, n, limit, key, got, want)
 			}
-			appliedCounts[strings.Fields(strings.Split(got, "; ")[1] + " none")[0]]++
+			appliedCounts[strings.Fields(strings.Split(got, "; ")[1] + " none")[0]]++ // override, plan or none
 		}
 	}
 	minCount := steps / 8
@@ -219,7 +219,7 @@ func TestOverrideEndsByTheServersClock(t *testing.T) {
 }
 
 // checkOverrideEnd makes a request before the end of an override, and another one that waits for its cell until the
-// override has ended. It returns the step that was too late, or "".
+// override has ended; a check does not wait, and comes later. It returns the step that was too late, or "".
 func checkOverrideEnd(t *testing.T, name, query, life string) (lateStep string) {
 	t.Helper()
 	conn, dsn := openSession(t)
@@ -289,7 +289,7 @@ func sleepUntil(t *testing.T, conn *pgx.Conn, at time.Time) {
 	mustExec(t, conn, `select pg_sleep_until($1::timestamptz + interval '1 ms')`, at)
 }
 
-// TestLimitsWithoutOverridesReadNoCatalog checks by query plans that charges of a limit without overrides and plans do
+// TestLimitsWithoutOverridesReadNoCatalog checks by query plans that calls for a limit without overrides and plans do
 // not read the table of the catalog.
 func TestLimitsWithoutOverridesReadNoCatalog(t *testing.T) {
 	t.Parallel()
@@ -349,10 +349,10 @@ func TestConcurrentInsertAndDeleteOfOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, tx, `insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'new', 'token-bucket 3/1h')`)
-	other := connect(t, dsn)
+	deleter := connect(t, dsn)
 	done := make(chan error, 1)
 	go func() {
-		_, err := other.Exec(t.Context(), `delete from headgate.catalog where key = 'old'`)
+		_, err := deleter.Exec(t.Context(), `delete from headgate.catalog where key = 'old'`)
 		done <- err
 	}()
 	waitForWaiter(t, connect(t, dsn), conn)

@@ -32,7 +32,7 @@ func TestPassHeldBehindAPooler(t *testing.T) {
 	testPassHeld(t, dsn, dbtest.PgBouncer(t, dsn)+"?pooler=transaction")
 }
 
-// testPassHeld locks rows by sessions of dsn, and charges them by a store of storeURL.
+// testPassHeld tests plain charges, ids, logs and windows. Sessions of dsn lock rows, and a store of storeURL charges.
 func testPassHeld(t *testing.T, dsn, storeURL string) {
 	t.Helper()
 	s := openAt(t, storeURL)

@@ -28,7 +28,7 @@ func openSession(t *testing.T) (conn *pgx.Conn, dsn string) {
 	return connect(t, dsn), dsn
 }
 
-// connect returns a session of a database until the end of the test.
+// connect returns a session of a database, which ends with the test.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -53,7 +53,7 @@ func mustExec(t *testing.T, db execer, sql string, args ...any) {
 }
 
 // TestCompileMatchesTheGoldenNotations compiles each limit of notations.golden, and compares its canonical form and its
-// parameters, or the field that its error names.
+// parameters, or the field that its error names, unless that is limit.
 func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -62,6 +62,7 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(golden)) {
+		// A notation, its canonical form or "error", its parameters, and the field of an error.
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		var canonical string
 		var params []int64
@@ -104,7 +105,7 @@ func TestShortNotationsFromSQL(t *testing.T) {
 }
 
 // TestCalendarWindowsMatchGo compares calendar windows of the server with Go: the retry time of a refused request in Go
-// must be the end of the server's window. The times lie near changes of the zones' clocks.
+// must be the end of the server's window. The times lie within 30 hours of changes of some zones' clocks.
 func TestCalendarWindowsMatchGo(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -306,8 +307,8 @@ func TestInvalidSQLArgumentsChargeNothing(t *testing.T) {
 }
 
 // TestSQLReturnsTheTimeOfTheDecision puts the time of a cell ahead of the clock, as if the clock had been set back.
-// take and check must return the cell's time if it is ahead by at most what the limit takes to drain, 2 s or more (see
-// law.Params.HealAfter), and else the clock's.
+// take and check must return the cell's time if it is ahead by at most what the limit takes to drain, or 2 s if that is
+// more (see law.Params.HealAfter), and else the clock's.
 func TestSQLReturnsTheTimeOfTheDecision(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)

@@ -56,16 +56,16 @@ var appCalls = []string{
 	`take_up_to('login', 'k', 2)`, `take_float('login', 'k', 0.5)`, `enforce('login', 'k')`,
 }
 
-// TestRoleAppChargesLimitsByNameOnly checks that a user with role app may make appCalls, and may neither call other
-// functions, nor use limits without a name, nor read or change tables.
+// TestRoleAppChargesLimitsByNameOnly checks that a user with role app may make appCalls and call check_velocity and
+// request_token, and may neither call other functions, nor use limits without a name, nor read or change tables.
 func TestRoleAppChargesLimitsByNameOnly(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	mustExec(t, conn, roleSetup)
 	user, url := createUser(t, conn, s, store.RoleApp)
-	superSession := connect(t, dsn)
-	mustExec(t, superSession, `set role `+user)
+	setRoleSession := connect(t, dsn)
+	mustExec(t, setRoleSession, `set role `+user)
 	wantStates := map[string]string{ // SQLSTATEs; empty: success
 		`select public.check_velocity(1, 'k')`: "", `select public.request_token('b')`: "",
 		`select headgate.reset('login', 'k')`: "42501", `select headgate.block('login', 'k', '0')`: "42501",
@@ -103,7 +103,7 @@ func TestRoleAppChargesLimitsByNameOnly(t *testing.T) {
 			}
 		}
 	}
-	for session, conn := range map[string]*pgx.Conn{"of the user": connect(t, url), "after set role": superSession} {
+	for session, conn := range map[string]*pgx.Conn{"of the user": connect(t, url), "after set role": setRoleSession} {
 		for _, call := range appCalls {
 			if _, err := conn.Exec(t.Context(), "select * from headgate."+strings.NewReplacer("'i'", "'i of "+session+"'", "'i of all'", "'all of "+session+"'", "'j'",
 				"'j of "+session+"'").Replace(call)); err != nil {
@@ -139,9 +139,9 @@ func TestRoleAppChargesLimitsByNameOnly(t *testing.T) {
 	}
 }
 
-// TestRoleServiceMayDoAllButMigrate opens a store as a user with role service: the histories of the conformance suite,
-// the catalog, InTx and functions for people must work, and it must not drop a function.
-func TestRoleServiceMayDoAllButMigrate(t *testing.T) {
+// TestRoleServiceMayDoAllButDropFunctions opens a store as a user with role service: the histories of the conformance
+// suite, the catalog, InTx and functions for people must work, and it must not drop a function.
+func TestRoleServiceMayDoAllButDropFunctions(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
 	mustExec(t, conn, roleSetup)
@@ -205,8 +205,8 @@ func TestRoleServiceMayDoAllButMigrate(t *testing.T) {
 	}
 }
 
-// TestMigrateRestoresGrantsOfRoles checks that Migrate grants again what a role had on functions that were dropped or
-// replaced, and grants nothing to a role whose grants were revoked.
+// TestMigrateRestoresGrantsOfRoles checks that Migrate grants again what a user had on functions that were dropped, and
+// nothing to a user whose grants were revoked. Grant must refuse unknown roles and users, and public.
 func TestMigrateRestoresGrantsOfRoles(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)

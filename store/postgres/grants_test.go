@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestFastGrantsMatchAsk charges key a by functions for people, which first try a fast update, and key b by
-// headgate_internal.ask, which these functions call if the update grants nothing. Results and cells must be the same.
-// Between the charges time passes, and keys are blocked, reset, or ahead of the clock.
-func TestFastGrantsMatchAsk(t *testing.T) {
+// TestShortcutsMatchAsk charges key a by functions for people, which call headgate_internal.take_one at once for most
+// limits, and key b by headgate_internal.ask, which decides the others. Results and cells must be the same. Between the
+// charges the cells grow older, or are blocked, reset or put ahead of the clock.
+func TestShortcutsMatchAsk(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
 	mustExec(t, conn, `
@@ -54,7 +54,7 @@ func TestFastGrantsMatchAsk(t *testing.T) {
 		rate, window := stepRates[rng.IntN(len(stepRates))], windows[rng.IntN(len(windows))]
 		switch rng.IntN(4) {
 		case 0:
-			tolerance = rate/10 + 1 // the two keys are not charged at the same time
+			tolerance = rate/10 + 1 // what drains in 100 ms: the two keys are not charged at the same time
 			fastQuery = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
 			slowQuery = fmt.Sprintf(askQuery, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
 				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
@@ -94,7 +94,7 @@ func TestFastGrantsMatchAsk(t *testing.T) {
 		scan(&want, slowQuery)
 		endedAt := clock()
 		maxDelay = max(maxDelay, endedAt-startedAt)
-		tolerance += tolerance * (20 * maxDelay / 1_000_000)
+		tolerance += tolerance * (20 * maxDelay / 1_000_000) // once more for each 50 ms of delay
 		if firstEmptyAt <= endedAt && startedAt <= lastEmptyAt {
 			mustExec(t, conn, `delete from headgate.cells where limit_name = 'rate_limiting_request'`)
 			continue
@@ -121,8 +121,8 @@ func TestFastGrantsMatchAsk(t *testing.T) {
 // equalWithin reports whether two arrays of SQL are equal. Their second numbers may differ by the tolerance.
 func equalWithin(t *testing.T, a, b string, tolerance int64) bool {
 	t.Helper()
-	var x, y []int64
-	for text, dest := range map[string]*[]int64{a: &x, b: &y} {
+	var aNumbers, bNumbers []int64
+	for text, dest := range map[string]*[]int64{a: &aNumbers, b: &bNumbers} {
 		if err := json.Unmarshal([]byte("["+strings.Trim(text, "{}")+"]"), dest); err != nil {
 			t.Fatal(text, err)
 		}
@@ -130,9 +130,9 @@ func equalWithin(t *testing.T, a, b string, tolerance int64) bool {
 	if a == b {
 		return true
 	}
-	if d := x[1] - y[1]; d < -tolerance || d > tolerance {
+	if d := aNumbers[1] - bNumbers[1]; d < -tolerance || d > tolerance {
 		return false
 	}
-	x[1] = y[1]
-	return slices.Equal(x, y)
+	aNumbers[1] = bNumbers[1]
+	return slices.Equal(aNumbers, bNumbers)
 }

@@ -77,7 +77,7 @@ func TestHeadroomFromSQL(t *testing.T) {
 	}
 }
 
-// TestHeadroomFromSQLMatchesGo compares how much take_up_to and FillUp take of an empty limit with headroom.
+// TestHeadroomFromSQLMatchesGo compares how much of an empty limit with headroom take_up_to and FillUp take or refuse.
 func TestHeadroomFromSQLMatchesGo(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)

@@ -27,13 +27,13 @@ import (
 var hostileSQL string
 
 // hostileDatabase is a database whose schema public has operators, functions, types and casts that Headgate must not
-// call. Each of them counts its calls.
+// call. A call of any of them is counted in seen.calls, and raises an error.
 type hostileDatabase struct {
 	*pgx.Conn // its search_path lacks schema public
 	dsn       string
 }
 
-// newHostileDatabase makes a hostileDatabase. A searchPath that is not empty is the default of its other sessions.
+// newHostileDatabase makes a hostileDatabase. A searchPath that is not empty is the default of its later sessions.
 func newHostileDatabase(t *testing.T, searchPath string) *hostileDatabase {
 	t.Helper()
 	dsn := dbtest.Postgres(t)
@@ -55,24 +55,24 @@ func newHostileDatabase(t *testing.T, searchPath string) *hostileDatabase {
 }
 
 // checkNothingCalled fails the test if a hostile object was called since the last check.
-func (x *hostileDatabase) checkNothingCalled(t *testing.T, operation string) {
+func (db *hostileDatabase) checkNothingCalled(t *testing.T, operation string) {
 	t.Helper()
 	var calls int64
-	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(
+	if err := db.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(
 		&calls); err != nil {
 		t.Fatal(err)
 	}
 	if calls > 0 {
 		t.Errorf("%s: got %d calls of hostile objects, want 0", operation, calls)
-		mustExec(t, x, `select setval('seen.calls', 1, false)`)
+		mustExec(t, db, `select setval('seen.calls', 1, false)`)
 	}
 }
 
-// openEmpty opens a store and removes its cells and limits.
-func (x *hostileDatabase) openEmpty(tb testing.TB, url string) *postgres.Store {
+// openEmpty opens a store, and empties the tables of cells, entries, receipts and limits.
+func (db *hostileDatabase) openEmpty(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
 	s := openAt(tb, url)
-	if _, err := x.Exec(context.Background(),
+	if _, err := db.Exec(context.Background(),
 		`truncate headgate.cells, headgate.entries, headgate.admissions, headgate.limits`); err != nil {
 		tb.Fatal(err)
 	}
@@ -110,38 +110,39 @@ func TestHostileObjectsAreNotCalled(t *testing.T) {
 	for _, searchPath := range tier.Pick([]string{hostileSearchPath}, []string{hostileSearchPath, ""}, []string{hostileSearchPath, ""}) {
 		t.Run("search_path "+searchPath, func(t *testing.T) {
 			t.Parallel()
-			x := newHostileDatabase(t, searchPath)
-			openAt(t, x.dsn).Close() // the hostile objects exist before the first migration
-			x.checkNothingCalled(t, "the first migration")
-			pgbouncerURL := dbtest.PgBouncer(t, x.dsn)
+			db := newHostileDatabase(t, searchPath)
+			openAt(t, db.dsn).Close() // the hostile objects exist before the first migration
+			db.checkNothingCalled(t, "the first migration")
+			pgbouncerURL := dbtest.PgBouncer(t, db.dsn)
+			pooledURL := pgbouncerURL + "?pooler=transaction"
 			for kind, openStore := range map[string]storetest.Open{
-				"pool":      func(tb testing.TB) store.Store { return x.openEmpty(tb, x.dsn) },
-				"pgbouncer": func(tb testing.TB) store.Store { return x.openEmpty(tb, pgbouncerURL+"?pooler=transaction") },
+				"pool":      func(tb testing.TB) store.Store { return db.openEmpty(tb, db.dsn) },
+				"pgbouncer": func(tb testing.TB) store.Store { return db.openEmpty(tb, pooledURL) },
 				"InTx": func(tb testing.TB) store.Store {
-					pool, err := pgxpool.New(context.Background(), x.dsn)
+					pool, err := pgxpool.New(context.Background(), db.dsn)
 					if err != nil {
 						tb.Fatal(err)
 					}
-					return &txStore{pool, x.openEmpty(tb, x.dsn)}
+					return &txStore{pool, db.openEmpty(tb, db.dsn)}
 				},
 			} {
 				storetest.RunHistories(t, openStore, &storetest.Options{Histories: tier.Pick(30, 60, 60)})
-				x.checkNothingCalled(t, "histories by "+kind)
+				db.checkNothingCalled(t, "histories by "+kind)
 			}
-			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pgbouncerURL + "?pooler=transaction"} {
-				s := x.openEmpty(t, url)
-				x.callDriver(t, s)
+			for kind, url := range map[string]string{"pool": db.dsn, "pgbouncer": pooledURL} {
+				s := db.openEmpty(t, url)
+				db.callDriver(t, s)
 				s.Close() // a session reports its calls when it ends
-				x.checkNothingCalled(t, "the driver by "+kind)
+				db.checkNothingCalled(t, "the driver by "+kind)
 			}
-			x.callAsUsers(t, pgbouncerURL)
-			x.checkAllCalled(t)
+			db.callAsUsers(t, pgbouncerURL)
+			db.checkAllCalled(t)
 		})
 	}
 }
 
-// callDriver makes calls that random histories lack: batches of plain charges, and methods other than Apply.
-func (x *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
+// callDriver makes calls that the histories lack: plain charges by the server's clock, and methods other than Apply.
+func (db *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	request := asOneRequest("", newCharge(1, "one", 0), newCharge(1, "two", 0))
 	if err := s.Apply(t.Context(), request, make([]law.Outcome, 2)); err != nil {
@@ -263,16 +264,16 @@ func userCalls(t *testing.T) []string {
 	)
 }
 
-// callAsUsers makes userCalls by psql, by a session, in a transaction and through pgbouncer.
-func (x *hostileDatabase) callAsUsers(t *testing.T, pgbouncerURL string) {
+// callAsUsers makes userCalls by psql and through pgbouncer, and in later tiers also by a session and in transactions.
+func (db *hostileDatabase) callAsUsers(t *testing.T, pgbouncerURL string) {
 	t.Helper()
 	list := userCalls(t)
-	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") ||
+	if out := dbtest.Psql(t, db.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") ||
 		strings.Count(out, "\n") < len(list)/2 {
 		t.Errorf("psql: got an error of a hostile object, or too few lines: %s", out)
 	}
-	x.checkNothingCalled(t, "psql")
-	allKinds := map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pgbouncerURL}
+	db.checkNothingCalled(t, "psql")
+	allKinds := map[string]string{"session": db.dsn, "transaction": db.dsn, "pgbouncer": pgbouncerURL}
 	for kind, url := range tier.Pick(map[string]string{"pgbouncer": pgbouncerURL}, allKinds, allKinds) {
 		config, err := pgx.ParseConfig(url)
 		if err != nil {
@@ -296,30 +297,28 @@ func (x *hostileDatabase) callAsUsers(t *testing.T, pgbouncerURL string) {
 				t.Errorf("%s: %s: a hostile object raised %v", kind, sql, err)
 			}
 		}
-		x.checkNothingCalled(t, kind)
+		db.checkNothingCalled(t, kind)
 		if err := errors.Join(conn.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// checkAllCalled fails the test unless all functions were called, except functions that the server
-// inlines into the statements that call them.
-func (x *hostileDatabase) checkAllCalled(t *testing.T) {
+// checkAllCalled waits until the statistics, which are delayed, have no uncalledFunctions. Else it fails the test.
+func (db *hostileDatabase) checkAllCalled(t *testing.T) {
 	t.Helper()
-	// The server's statistics are delayed.
 	await.NoError(t, "the calls of all functions", func() error {
-		if uncalled := x.uncalledFunctions(t); len(uncalled) > 0 {
+		if uncalled := db.uncalledFunctions(t); len(uncalled) > 0 {
 			return fmt.Errorf("not called: %v", uncalled)
 		}
 		return nil
 	})
 }
 
-// uncalledFunctions returns the functions without a call in the server's statistics.
-func (x *hostileDatabase) uncalledFunctions(t *testing.T) []string {
+// uncalledFunctions returns the functions without a call in the statistics, but not those that the server may inline.
+func (db *hostileDatabase) uncalledFunctions(t *testing.T) []string {
 	t.Helper()
-	rows, err := x.Query(t.Context(), `select format('%s.%s', n.nspname, p.proname) from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
+	rows, err := db.Query(t.Context(), `select format('%s.%s', n.nspname, p.proname) from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
 		where (n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%') and (l.lanname = 'plpgsql' or p.proconfig is not null)
 		and p.proname <> 'fail_1' -- it never returns, so it is not counted
 		and not exists (select from pg_stat_user_functions f where f.funcid = p.oid and f.calls > 0)`)
@@ -333,21 +332,21 @@ func (x *hostileDatabase) uncalledFunctions(t *testing.T) []string {
 	return names
 }
 
-// TestPrintedSchemaCallsNoHostileObject executes the printed schemas by psql, and checks that they restore search_path.
+// TestPrintedSchemaCallsNoHostileObject executes each printed schema twice by psql. It must restore search_path, too.
 func TestPrintedSchemaCallsNoHostileObject(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	x := newHostileDatabase(t, hostileSearchPath)
+	db := newHostileDatabase(t, hostileSearchPath)
 	yugabyte := removeSharding(postgres.SchemaYugabyte())
 	for name, text := range map[string]string{"postgres": postgres.Schema() + postgres.Articles("public"), "yugabytedb": yugabyte + postgres.Articles("public")} {
 		for range 2 {
-			out := dbtest.Psql(t, x.dsn, text+"\nselect pg_catalog.current_setting('search_path');")
+			out := dbtest.Psql(t, db.dsn, text+"\nselect pg_catalog.current_setting('search_path');")
 			if strings.Contains(out, "ERROR") || !strings.Contains(out, hostileSearchPath) {
 				t.Errorf("%s: got %s, want no ERROR and the search_path %s", name, out, hostileSearchPath)
 			}
-			x.checkNothingCalled(t, name)
+			db.checkNothingCalled(t, name)
 		}
-		if _, err := x.Exec(t.Context(),
+		if _, err := db.Exec(t.Context(),
 			`drop schema headgate, headgate_internal cascade; drop function public.rate_limiting_token_bucket_request, public.rate_limiting_request, public.check_velocity, public.request_token`); err != nil {
 			t.Error(err)
 		}

@@ -17,8 +17,9 @@ import (
 )
 
 // levelsQuery returns the query of view headgate.levels, with the time $1 in microseconds instead of the clock.
-func levelsQuery(t *testing.T, conn *pgx.Conn) (view string) {
+func levelsQuery(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
+	var view string
 	if err := conn.QueryRow(t.Context(), `select pg_get_viewdef('headgate.levels')`).Scan(&view); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func levelsQuery(t *testing.T, conn *pgx.Conn) (view string) {
 func TestLevelsViewMatchesCheck(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
-	s, levels := openAt(t, dsn), levelsQuery(t, conn)
+	s, sql := openAt(t, dsn), levelsQuery(t, conn)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const t0 = storetest.T0
@@ -68,7 +69,7 @@ func TestLevelsViewMatchesCheck(t *testing.T) {
 				// In units with 6 decimal places, rounded up, without the charge of 1 credit that a check counts.
 				want := float64(((out.Used-out.Granted)*1_000_000+p.Unit-1)/p.Unit) / 1_000_000
 				var got float64
-				if err := conn.QueryRow(t.Context(), `select used from (`+levels+
+				if err := conn.QueryRow(t.Context(), `select used from (`+sql+
 					`) v where limit_name = $2 and key = $3`, op.Now, cell.Limit, cell.Key).Scan(&got); err != nil {
 					t.Fatal(err)
 				}
@@ -86,7 +87,7 @@ func TestLevelsViewMatchesCheck(t *testing.T) {
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
-	s, levels := openAt(t, dsn), levelsQuery(t, conn)
+	s, sql := openAt(t, dsn), levelsQuery(t, conn)
 	const t0 = storetest.T0
 	for _, rule := range []string{
 		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
@@ -105,13 +106,13 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 			var got, storedLevel float64
 			if err := conn.QueryRow(t.Context(),
 				`select used, (select c.level::float8 / c.unit from headgate.cells c where c.key = v.key) from (`+
-					levels+`) v where key = $2`, op.Now, rule).Scan(&got, &storedLevel); err != nil || got < want-1e-6 ||
+					sql+`) v where key = $2`, op.Now, rule).Scan(&got, &storedLevel); err != nil || got < want-1e-6 ||
 				got > storedLevel {
 				t.Errorf("%s after %v: got %v in use, %v; want %v to %v", rule, time.Duration(op.Now-t0)*1000, got, err,
 					want, storedLevel)
 			}
 			op.Now += p.Step / 3
-			if p.Step == 10_000 {
+			if p.Step == 10_000 { // of 100/s: its steps of 10 ms are too short to empty it
 				op.Now += 300_000
 			}
 		}
@@ -144,7 +145,7 @@ func TestLevelsViewDrainsByTheClock(t *testing.T) {
 	}
 }
 
-// TestViewsNeedNoRightsOnTables reads views by a role that may read the views, but no table.
+// TestViewsNeedNoRightsOnTables reads the views for people by a role that may read them, but no table.
 func TestViewsNeedNoRightsOnTables(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)

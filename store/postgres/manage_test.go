@@ -31,7 +31,8 @@ func TestOverridesPlansAndBlocksFromSQL(t *testing.T) {
 		}
 		return text
 	}
-	for _, step := range []struct{ call, want, level string }{
+	mustExec(t, conn, `select headgate.take('api', 'acme', 2.5)`)
+	for _, step := range []struct{ call, want, wantLevel string }{
 		{`select headgate.override('api', 'acme', '5/1h', reason => 'noisy') > 0`, "true", "2.500000 5 2 50"},
 		{`select applied from headgate.limit_of('api', 'acme')`, "override", "2.500000 5 2 50"},
 		{`select headgate.override('api', 'acme', null) > 0`, "true", "2.500000 10 7 25"},
@@ -43,15 +44,12 @@ func TestOverridesPlansAndBlocksFromSQL(t *testing.T) {
 		{`select headgate.unblock('api', 'acme')`, "true", "2.500000 10 7 25"},
 		{`select headgate.unblock('api', 'acme')`, "false", "2.500000 10 7 25"},
 	} {
-		if step.level == "2.500000 5 2 50" && strings.Contains(step.call, "override") {
-			mustExec(t, conn, `select headgate.take('api', 'acme', 2.5)`)
-		}
 		var got string
 		if err := conn.QueryRow(t.Context(), "select x::text from ("+step.call+") v(x)").Scan(&got); err != nil || got != step.want {
 			t.Errorf("%s: got %q, %v; want %q", step.call, got, err, step.want)
 		}
-		if got := levelRow(); got != step.level {
-			t.Errorf("level after %s: got %q, want %q", step.call, got, step.level)
+		if got := levelRow(); got != step.wantLevel {
+			t.Errorf("level after %s: got %q, want %q", step.call, got, step.wantLevel)
 		}
 	}
 	expectErrors(t, conn, map[string]string{

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestConcurrentMigrateIsIdempotent migrates by six stores at the same time, and once more: the last has nothing to do.
+// TestConcurrentMigrateIsIdempotent migrates by six stores at once, and then once more, which must have nothing to do.
 func TestConcurrentMigrateIsIdempotent(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
@@ -103,7 +103,7 @@ func removeSharding(text string) string {
 		"(id hash, home)", "(id, home)").Replace(text)
 }
 
-// TestMigrateDetectsYugabyte checks that the version of the server decides about the schema.
+// TestMigrateDetectsYugabyte checks which versions of servers Migrate takes for YugabyteDB.
 func TestMigrateDetectsYugabyte(t *testing.T) {
 	for version, want := range map[string]bool{
 		"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6": true,
@@ -168,8 +168,7 @@ func TestMigrateKeepsObjectsOfOthers(t *testing.T) {
 	}
 }
 
-// createOrdinaryRole makes a role that may connect, and returns its name and a URL of its own. The test drops the role
-// at its end.
+// createOrdinaryRole makes a role that may connect, until the end of the test, and returns its name and its URL.
 func createOrdinaryRole(t *testing.T, conn *pgx.Conn) (role, url string) {
 	t.Helper()
 	role = "headgate_" + strings.ToLower(rand.Text())
@@ -296,7 +295,7 @@ func TestSetupErrors(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServerIsErrReadOnly charges a key on a server whose transactions are read-only by default.
+// TestReadOnlyServerIsErrReadOnly charges a key in a session whose transactions are read-only by default.
 func TestReadOnlyServerIsErrReadOnly(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -311,7 +310,8 @@ func TestReadOnlyServerIsErrReadOnly(t *testing.T) {
 	}
 }
 
-// TestInTxCommitsAndRollsBackWithTheCaller checks that a charge of InTx counts only if the caller commits.
+// TestInTxCommitsAndRollsBackWithTheCaller checks that a charge of InTx counts only if the caller commits, and that
+// Close of the store leaves the caller's pool open.
 func TestInTxCommitsAndRollsBackWithTheCaller(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// newTake returns a take of one credit from a bucket of one credit; id may be empty.
+// newTake returns a take of one credit from a bucket whose capacity is one credit; id may be empty.
 func newTake(group uint32, key, id string) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1, Count: 1, ID: id, TTL: 1,
@@ -15,7 +15,7 @@ func newTake(group uint32, key, id string) law.Op {
 	}
 }
 
-// TestPartsSeparateRequestsOfOneID checks that a part ends before a request of an id in it, and around resets.
+// TestPartsSeparateRequestsOfOneID checks that a part ends before a second request of an id, and around resets.
 func TestPartsSeparateRequestsOfOneID(t *testing.T) {
 	reset, settle, invalid := newTake(9, "a", ""), newTake(8, "a", "1"), newTake(7, "a", "")
 	reset.Verb, settle.Verb, invalid.Cost = law.Reset, law.Settle, 0

@@ -26,7 +26,7 @@ func asWindow(op law.Op) law.Op {
 	return op
 }
 
-// asOneRequest puts charges into one request, with the id unless it is empty.
+// asOneRequest makes charges one request with an id, or without one if id is empty. It changes ops, and returns them.
 func asOneRequest(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].Group, ops[i].ID = 1, id
@@ -38,7 +38,7 @@ func asOneRequest(id string, ops ...law.Op) []law.Op {
 }
 
 // TestCellsAreLockedAndMadeInOneOrder lets requests on two cells wait for the first cell. While they wait, another
-// session must be able to lock or make the second cell, whichever of the two cells exists before.
+// session must be able to lock or make the second cell, whether the first, the second or none exists before.
 func TestCellsAreLockedAndMadeInOneOrder(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -84,10 +84,10 @@ func TestCellsAreLockedAndMadeInOneOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := &lockOrderTest{s, connect(t, dsn), connect(t, dsn)}
+			lt := &lockOrderTest{s, connect(t, dsn), connect(t, dsn)}
 			for i, exists := range [][2]bool{{true, false}, {false, true}, {false, false}} {
 				firstKey, secondKey := fmt.Sprint("a ", name, i), fmt.Sprint("z ", name, i)
-				x.checkWait(t, firstKey, secondKey, exists[0], exists[1], makeOps(firstKey, secondKey))
+				lt.checkWait(t, firstKey, secondKey, exists[0], exists[1], makeOps(firstKey, secondKey))
 			}
 		})
 	}
@@ -101,7 +101,7 @@ type lockOrderTest struct {
 
 // checkWait applies ops on the cells of firstKey and secondKey, while the holder locks or makes the first cell. The ops
 // must wait, the watcher must be able to lock or make the second cell meanwhile, and the takes must be granted.
-func (x *lockOrderTest) checkWait(t *testing.T, firstKey, secondKey string, hasFirst, hasSecond bool, ops []law.Op) {
+func (lt *lockOrderTest) checkWait(t *testing.T, firstKey, secondKey string, hasFirst, hasSecond bool, ops []law.Op) {
 	t.Helper()
 	exec := func(conn *pgx.Conn, sql string, args ...any) error {
 		_, err := conn.Exec(t.Context(), sql, args...)
@@ -120,33 +120,33 @@ func (x *lockOrderTest) checkWait(t *testing.T, firstKey, secondKey string, hasF
 		if !exists {
 			continue
 		}
-		if err := exec(x.watcher, insert, key); err != nil {
+		if err := exec(lt.watcher, insert, key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := hold(x.holder, firstKey, hasFirst); err != nil {
+	if err := hold(lt.holder, firstKey, hasFirst); err != nil {
 		t.Fatal(err)
 	}
 	outs := make([]law.Outcome, len(ops))
 	done := make(chan error, 1)
-	go func() { done <- x.s.Apply(context.Background(), ops, outs) }()
+	go func() { done <- lt.s.Apply(context.Background(), ops, outs) }()
 	await.NoError(t, "a request that waits for the first cell and has not locked the second", func() error {
 		if len(done) > 0 {
 			t.Fatalf("the request is done: %v", <-done)
 		}
 		var waits bool
-		err := x.watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+		err := lt.watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity
 			where datname = current_database() and $1 = any (pg_blocking_pids(pid)))`,
-			int32(x.holder.PgConn().PID())).Scan(&waits)
+			int32(lt.holder.PgConn().PID())).Scan(&waits)
 		if err == nil && !waits {
 			err = errors.New("the request does not wait")
 		}
 		if err == nil {
-			err = errors.Join(hold(x.watcher, secondKey, hasSecond), exec(x.watcher, "rollback"))
+			err = errors.Join(hold(lt.watcher, secondKey, hasSecond), exec(lt.watcher, "rollback"))
 		}
 		return err
 	})
-	if err := errors.Join(exec(x.holder, "rollback"), await.Receive(t, "the request", done)); err != nil {
+	if err := errors.Join(exec(lt.holder, "rollback"), await.Receive(t, "the request", done)); err != nil {
 		t.Fatal(err)
 	}
 	for i, out := range outs {
@@ -171,7 +171,7 @@ func (d *deadlockCounter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx
 	}
 }
 
-// TestConcurrentBatchesDoNotDeadlock charges the same keys by six sessions, in batches of all kinds, and checks the
+// TestConcurrentBatchesDoNotDeadlock charges overlapping keys by six sessions, in batches of all kinds, and checks the
 // levels of the cells. Some keys are new, so the batches make their cells.
 func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// randomBatch returns a batch of a random kind; each kind is decided by another function. Its keys are numbers from
+// randomBatch returns a batch of a random kind: 0 is single charges. Its keys are up to 11 of the 20 numbers from
 // firstKey on, of which some have cells already.
 func randomBatch(rng *rand.Rand, firstKey int, charge func(group uint32, key string) law.Op) (ops []law.Op) {
 	kind := rng.IntN(5)
@@ -267,16 +267,16 @@ func randomBatch(rng *rand.Rand, firstKey int, charge func(group uint32, key str
 		switch kind {
 		case 1: // requests of three charges
 			op.Group /= 3
-		case 2: // with ids
+		case 2: // requests of three charges with ids
 			op.Group /= 3
 			op.ID, op.TTL = fmt.Sprintf("%x", rng.Uint64()), 3_600_000_000
 			if i%3 > 0 {
 				op.ID = ops[i-1].ID
 			}
-		case 3: // of windows
+		case 3: // requests of three charges of windows
 			op = asWindow(op)
 			op.Cell.Limit, op.Group = "w", op.Group/3
-		case 4: // a mixture of all kinds
+		case 4: // single charges of buckets, of windows, and with ids
 			switch i % 3 {
 			case 1:
 				op = asWindow(op)

@@ -40,8 +40,8 @@ func TestConformanceOfYugabyteDB(t *testing.T) {
 	runConformance(t, storetest.Options{Histories: 500}, newDatabase, "")
 }
 
-// TestPoolerOptionIsChecked opens a store with an unknown mode of the pooler.
-func TestPoolerOptionIsChecked(t *testing.T) {
+// TestUnknownPoolerModeIsErrInvalid opens a store with pooler=statement in the URL.
+func TestUnknownPoolerModeIsErrInvalid(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.Open(t.Context(), migrated.Postgres(t)+"?pooler=statement", nil)
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "pooler") {
@@ -99,8 +99,8 @@ func TestConflictsOfStricterIsolationAreRetried(t *testing.T) {
 	}
 }
 
-// TestHotStatementsUseAnIndex checks that batches and a sweep, among 10,000 cells and entries, do not raise the count
-// of sequential scans.
+// TestHotStatementsUseAnIndex checks that batches and a sweep, among 10,000 cells, entries and receipts, do not raise
+// the count of sequential scans.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

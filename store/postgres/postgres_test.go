@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// openMigrated returns a migrated store in a database of its own.
+// openMigrated returns a store in a migrated database of its own.
 func openMigrated(tb testing.TB) *postgres.Store {
 	tb.Helper()
 	return openAt(tb, migrated.Postgres(tb))
 }
 
-// openAt returns a store in a database. It migrates the database if the schema is missing.
+// openAt returns a store in a database. It migrates the database if reads return store.ErrSetup: without a schema, say.
 func openAt(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.Open(context.Background(), dsn, nil)
@@ -44,7 +44,7 @@ func newLimiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
 
-// runConformance runs the conformance suite on new databases. urlOptions is appended to the URLs of newDatabase.
+// runConformance runs the conformance suite on databases of newDatabase, to whose URLs it appends urlOptions.
 func runConformance(t *testing.T, o storetest.Options, newDatabase func(tb testing.TB) string, urlOptions string) {
 	t.Helper()
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, newDatabase(tb)+urlOptions) }, &o)

@@ -15,9 +15,9 @@ var (
 	commentPattern  = regexp.MustCompile(`(?m)^comment on (function|table|view|column) headgate\.([\w.]+)(?:\(.*?\))? is '(.*)';$`)
 )
 
-// TestTheSQLReference compares docs/sql-reference.md with the functions of schema headgate and their comments.
+// TestSQLReferenceMatchesTheSchema compares docs/sql-reference.md with functions, views and tables of the SQL texts.
 // UPDATE_REFERENCE=1 writes the page.
-func TestTheSQLReference(t *testing.T) {
+func TestSQLReferenceMatchesTheSchema(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/sql-reference.md"
 	text := sqlReference(t)
@@ -27,14 +27,14 @@ func TestTheSQLReference(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != text {
-		t.Errorf("%s differs from the functions (UPDATE_REFERENCE=1 writes it): %v", path, err)
+		t.Errorf("%s differs from the SQL texts (UPDATE_REFERENCE=1 writes it): %v", path, err)
 	}
 }
 
 // function is a function for people: its arguments, its result and the role that may call it.
 type function struct{ arguments, result, role string }
 
-// sqlReference returns the text of the page. It fails the test for a function without a comment.
+// sqlReference returns the text of the page. It fails the test unless functions and comments on functions match.
 func sqlReference(t *testing.T) string {
 	t.Helper()
 	var sources strings.Builder

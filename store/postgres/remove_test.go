@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestRemoveLeavesNothing checks that Remove drops what Removal lists: all that Migrate has made, and nothing else.
+// TestRemoveLeavesNothing checks that Remove drops what Removal lists: all that Migrate made, and views that use it.
 func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)

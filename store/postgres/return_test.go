@@ -22,7 +22,7 @@ func applyOp(t *testing.T, s *postgres.Store, op law.Op) law.Outcome {
 	return outs[0]
 }
 
-// TestReturnMakesNoCellAndKeepsTheHistory checks that a return without a charge makes no cell, that one of another
+// TestReturnMakesNoCellAndKeepsTheHistory checks that a return without a charge makes no cell, that a return of another
 // key's charge gives nothing back, and that the history has the corrected cost of a charge.
 func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 	t.Parallel()
@@ -58,14 +58,14 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 			t.Errorf("history after return %d: got %d, %v; want %d", i, costInHistory, err, want.remainingCost)
 		}
 	}
-	var entryCounts bool
+	var stillCounts bool
 	if err := conn.QueryRow(t.Context(), `select expires_at > 0 from headgate.entries where key = 'k'`).Scan(
-		&entryCounts); err != nil || entryCounts {
-		t.Errorf("a returned entry counts: got %t, %v; want false", entryCounts, err)
+		&stillCounts); err != nil || stillCounts {
+		t.Errorf("a returned entry still counts: got %t, %v; want false", stillCounts, err)
 	}
 }
 
-// TestConcurrentReturnsAreExact charges and returns by eight callers under each law. The level must be the exact sum.
+// TestConcurrentReturnsAreExact lets eight callers charge, and return parts, under each law. The level must be the sum.
 func TestConcurrentReturnsAreExact(t *testing.T) {
 	t.Parallel()
 	const callers, charges = 8, 20

@@ -52,7 +52,7 @@ func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	var numbered bool
 	var config []string
 	var definer bool
-	names := map[string]bool{}
+	names := map[string]bool{} // names alone, and names with whether they have a layout
 	if _, err := pgx.ForEachRow(rows, []any{&name, &numbered, &config, &definer}, func() error {
 		isEntry := slices.Contains(strings.Fields(entryFunctions), name)
 		isInner := slices.Contains(strings.Fields(innerFunctions), name)
@@ -78,7 +78,7 @@ func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	}
 	for _, name := range strings.Fields(entryFunctions + " " + innerFunctions) {
 		if !names[name] {
-			t.Errorf("%s: got no function of this name on a list", name)
+			t.Errorf("%s is on a list: got no function of this name", name)
 		}
 	}
 }

@@ -53,7 +53,7 @@ var multiChargeCalls = []string{
 	"take_float('%s', 'a', 0.5)", "take_float('%s', 'a', 'Infinity')", "enforce('%s', 'a', 2)",
 }
 
-// TestSeveralChargesFromSQL checks the functions for several charges, take_up_to and take_float, each by its rows.
+// TestSeveralChargesFromSQL checks the functions for several charges, take_up_to and take_float by their rows.
 func TestSeveralChargesFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -161,7 +161,7 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 	}
 }
 
-// TestInvalidSeveralChargesFromSQL makes invalid requests: the error must name the argument, and no cell may be made.
+// TestInvalidSeveralChargesFromSQL makes invalid requests, which must make no cell, and a valid one of 1000 charges.
 func TestInvalidSeveralChargesFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
@@ -192,8 +192,8 @@ func TestInvalidSeveralChargesFromSQL(t *testing.T) {
 		for call, otherArgs := range map[string][2]string{ // before and after args
 			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `}, "extend_all": {`'i', `},
 		} {
-			sql := "select allowed from headgate." + call + "(" + otherArgs[0] + args + otherArgs[1] + ")"
-			if got := queryText(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
+			sql := "select limit_name from headgate." + call + "(" + otherArgs[0] + args + otherArgs[1] + ")"
+			if got := queryText(t, conn, sql); !strings.HasPrefix(got, want) {
 				t.Errorf("%s:\n got %s\nwant %s", sql, got, want)
 			}
 		}

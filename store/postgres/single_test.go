@@ -120,7 +120,7 @@ func (c *singleCharge) compare(t *testing.T, conn *pgx.Conn, operation string) (
 	} else {
 		fast = 1
 	}
-	want = apply("b", got[9])
+	want = apply("b", got[9])                             // the clock of the first decision
 	got[11], want[11] = min(got[11], 1), min(want[11], 1) // the entry numbers differ
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s: %+v:\n got %v\nwant %v", operation, c, got, want)
@@ -201,6 +201,6 @@ func TestNotationsAreCached(t *testing.T) {
 	}
 	checkText(listNotations, "fixed-window 1/1d is fixed-window 1/1d; token-bucket 5/1h is token-bucket 5/1h burst 5")
 	checkText(`select sum(t.remaining)::text from generate_series(1, 1100) n, headgate.take('token-bucket ' || n || '/1d', 'k') t`,
-		fmt.Sprint(1100*1099/2))
+		fmt.Sprint(1100*1099/2)) // n - 1 of each
 	checkText(`select count(*)::text from headgate.notations`, "1000")
 }

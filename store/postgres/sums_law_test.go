@@ -17,8 +17,8 @@ func sumBatch(ops []law.Op) (sums, bool) {
 // TestOnlyPlainChargesAreSummed changes the second of two plain charges, and checks whether sumUp accepts the batch.
 func TestOnlyPlainChargesAreSummed(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(op *law.Op)
-		ok     bool
+		change   func(op *law.Op)
+		accepted bool
 	}{
 		"no change":    {func(*law.Op) {}, true},
 		"verb":         {func(op *law.Op) { op.Verb = law.Check }, false},
@@ -35,7 +35,7 @@ func TestOnlyPlainChargesAreSummed(t *testing.T) {
 		"other limits": {func(op *law.Op) { op.Cell.Key, op.Params.Capacity = "a", 4 }, false},
 		"other times":  {func(op *law.Op) { op.Now = 5 }, false},
 		"too much":     {func(op *law.Op) { op.Cell.Key, op.Cost = "a", 3 }, false},
-		"invalid":      {func(op *law.Op) { op.Cost = 0 }, true},
+		"invalid":      {func(op *law.Op) { op.Cost = 0 }, true}, // the batch is summed without it
 	} {
 		ops := []law.Op{newTake(1, "a", ""), newTake(2, "b", "")}
 		for i := range ops {
@@ -43,8 +43,8 @@ func TestOnlyPlainChargesAreSummed(t *testing.T) {
 		}
 		tt.change(&ops[1])
 		b, ok := sumBatch(ops)
-		if ok != tt.ok {
-			t.Errorf("%s: got accepted %t, want %t", name, ok, tt.ok)
+		if ok != tt.accepted {
+			t.Errorf("%s: got accepted %t, want %t", name, ok, tt.accepted)
 		}
 		if b.allOrNone != (name == "one request") {
 			t.Errorf("%s: got allOrNone %t, want %t", name, b.allOrNone, !b.allOrNone)
@@ -70,9 +70,9 @@ func TestSumUpAddsTheChargesOfACell(t *testing.T) {
 func TestDecodeRejectsMalformedAnswers(t *testing.T) {
 	ops := []law.Op{newTake(1, "a", ""), newTake(2, "b", ""), newTake(3, "c", "")}
 	for name, tt := range map[string]struct {
-		res       []int64
-		undecided []int
-		ok        bool
+		res        []int64
+		undecided  []int
+		wellFormed bool
 	}{
 		"granted":            {[]int64{9, 3, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0, 2, 1, 0, 9, 0}, nil, true},
 		"one cell undecided": {[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0}, []int{1}, true},
@@ -93,8 +93,8 @@ func TestDecodeRejectsMalformedAnswers(t *testing.T) {
 	} {
 		b, _ := sumBatch(ops)
 		undecided, ok := b.decode(tt.res, ops, make([]law.Outcome, 3))
-		if ok != tt.ok || ok && !slices.Equal(undecided, tt.undecided) {
-			t.Errorf("%s: got %v, %t; want %v, %t", name, undecided, ok, tt.undecided, tt.ok)
+		if ok != tt.wellFormed || ok && !slices.Equal(undecided, tt.undecided) {
+			t.Errorf("%s: got %v, %t; want %v, %t", name, undecided, ok, tt.undecided, tt.wellFormed)
 		}
 	}
 }

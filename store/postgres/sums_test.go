@@ -25,7 +25,7 @@ func newCharge(group uint32, key string, now int64) law.Op {
 }
 
 // TestBatchesOfSingleChargesMatchPackageLaw compares the outcomes of batches with the store in memory. Some cells have
-// room, and others are in each state in which headgate_internal.take_sums cannot grant a charge.
+// room; others are full, given back to, blocked or ahead of the clock, so that take_sums does not grant their charges.
 func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -69,8 +69,7 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 		for i := range ops {
 			ops[i].Group = uint32(i)
 		}
-		// After a batch with an undecided op, the next 8 skip take_sums. So before each step from 5 on there are 9 small
-		// batches.
+		// After a batch with an undecided op, the next 8 skip take_sums. So 9 small batches precede each later step.
 		for range 9 {
 			if step < 5 {
 				break

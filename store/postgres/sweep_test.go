@@ -29,8 +29,8 @@ func newYugabyteSchema(t *testing.T) (dsn string) {
 	return dsn
 }
 
-// TestSweepOfYugabyteReadsSlices fills the tables with 5,000 rows each, of which a hundredth is dead. No sweep may read
-// or sort a whole table, and two passes must remove the dead rows.
+// TestSweepOfYugabyteReadsSlices fills the tables with 5,000 rows each, of which a hundredth is dead. No sweep of the
+// driver may read or sort a whole table, and two passes must remove the dead rows.
 func TestSweepOfYugabyteReadsSlices(t *testing.T) {
 	t.Parallel()
 	const rows, maxRows = 5_000, 100
@@ -52,7 +52,7 @@ func TestSweepOfYugabyteReadsSlices(t *testing.T) {
 		for _, plan := range w.plans {
 			hasSort = hasSort || strings.Contains(plan, `"Sort"`)
 		}
-		// A sweep reads twice as many rows as it may remove, and a slice may be wider by half.
+		// A slice has at most 2 * maxRows rows, a whole table 50 * maxRows.
 		w.check(t, fmt.Sprint("sweep ", sweeps), 4*maxRows)
 		if sweeps > 10*rows/maxRows {
 			t.Fatalf("got no second pass after %d sweeps", sweeps)

@@ -44,8 +44,8 @@ func functionHashes(t *testing.T, dsn string) map[string]string {
 	return hashes
 }
 
-// checkSameFunctions compares the function hashes of two databases. got may also have functions of the previous layout,
-// for processes that still call them.
+// checkSameFunctions compares the function hashes of two databases. got may also have functions of layout 1, for
+// processes that still call them. It deletes from got.
 func checkSameFunctions(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	maps.DeleteFunc(got, func(name, _ string) bool {
@@ -75,7 +75,7 @@ func openUnmigrated(t *testing.T, dsn string) *postgres.Store {
 	return s
 }
 
-// adapterSQL returns statements that make the functions of layout 1, each of which calls its function of layout 2.
+// adapterSQL returns statements that make 12 functions of layout 1, each of which calls its function of layout 2.
 func adapterSQL(t *testing.T, dsn string) string {
 	t.Helper()
 	var text string
@@ -97,7 +97,7 @@ func adapterSQL(t *testing.T, dsn string) string {
 }
 
 // TestBinariesOfTwoLayoutsWorkSideBySide charges by an older binary and by SQL, while a newer binary migrates and
-// charges, and while both are restarted. No caller may see an error, the number of admissions must be exact, and a
+// charges, and while both are started again. No caller may see an error, the number of admissions must be exact, and a
 // request with an id must be charged once if the other binary repeats it.
 func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	tier.Engines(t)
@@ -168,7 +168,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("a later Migrate of the older binary: got %q, %v; want nothing to do", report, err)
 	}
-	startCallers(openUnmigrated(t, dsn)) // the older binary is restarted
+	startCallers(openUnmigrated(t, dsn)) // the older binary is started again
 	startCallers(postgres.WithNextLayout(openUnmigrated(t, dsn), adapter))
 
 	for i := range 20 {
@@ -236,7 +236,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestSchemaFromBeforeTheFirstReleaseIsErrSetup checks that the store and the printed schema refuse it until Remove.
+// TestSchemaFromBeforeTheFirstReleaseIsErrSetup checks that Allow, Migrate and the printed schema refuse such a schema.
 func TestSchemaFromBeforeTheFirstReleaseIsErrSetup(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
@@ -262,7 +262,7 @@ func TestSchemaFromBeforeTheFirstReleaseIsErrSetup(t *testing.T) {
 	}
 }
 
-// TestMigrateRepairsFunctions changes functions from SQL, and by a binary whose developer did not raise the revision.
+// TestMigrateRepairsFunctions changes functions from SQL, and by a binary with other functions of the same revision.
 func TestMigrateRepairsFunctions(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestVerbsFromSQL checks take_once, settle, cancel, debit, reserve and the functions of leases. A case has the columns
-// of the row, or the error.
+// of the row, or the SQLSTATE 22023 and the beginning of the error.
 func TestVerbsFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)

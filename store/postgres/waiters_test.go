@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// runWaiters reads numbers from the input, and starts as many waiters. It prints the start that Reserve promises to
-// each waiter, and later the time at which the waiter started.
+// runWaiters reads numbers from the input, and starts as many waiters. It prints when it is ready, the start that
+// Reserve promises to each waiter, and later the time at which the waiter started. The error is that of some waiter.
 func runWaiters(dsn string) error {
 	ctx := context.Background()
 	pg, err := postgres.Open(ctx, dsn+"?pool_max_conns=1", nil)
@@ -85,7 +85,7 @@ func runWaiters(dsn string) error {
 // waiterProcess is a process that calls runWaiters, and what it has printed.
 type waiterProcess struct {
 	*dbtest.Child
-	ready          chan struct{} // closed when the process is connected
+	ready          chan struct{} // closed when the process has connected
 	outputDone     chan struct{} // closed at the end of the output
 	mu             sync.Mutex
 	promisedStarts []int64
@@ -127,8 +127,8 @@ func (c *waiterProcess) countPromises() int {
 	return len(c.promisedStarts)
 }
 
-// TestWaitersOfManyProcesses lets ten processes Reserve starts of one key, and kills two of them while they sleep. All
-// promised starts must differ by the rate's gap, and no waiter of the other processes may start early or never.
+// TestWaitersOfManyProcesses lets ten processes Reserve starts of one key, and kills a fifth of them while they sleep.
+// All promised starts must lie startGap apart or more, and no waiter of the other processes may start early or never.
 func TestWaitersOfManyProcesses(t *testing.T) {
 	tier.Engines(t)
 	processes := 10

@@ -55,7 +55,7 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 			}
 			return takes
 		}
-		for gr := range 1 + g.IntN(6) {
+		for groupNumber := range 1 + g.IntN(6) {
 			group := randomTakes()
 			action := g.IntN(12)
 			hasOneKey := func() bool {
@@ -76,7 +76,7 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 					}
 				}
 				if g.IntN(2) == 0 {
-					withID(fmt.Sprint(n, ".", gr), group...)
+					withID(fmt.Sprint(n, ".", groupNumber), group...)
 				}
 			case action == 6:
 				for i := range group {
@@ -99,7 +99,7 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 					group[i] = settleOp(group[i], cost)
 					group[i].Now, group[i].Deferred, group[i].Ceiling = now, false, 0
 				}
-				k := g.IntN(len(group)) // one op: over several slots, the slots that know the ID settle
+				k := g.IntN(len(group)) // one op: if one slot does not know the ID, those that do have settled
 				group = group[k : k+1]
 			case action == 10:
 				for i := range group {
@@ -112,7 +112,7 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 			}
 			start := len(ops)
 			for i := range group {
-				group[i].Group = uint32(gr)
+				group[i].Group = uint32(groupNumber)
 			}
 			ops = append(ops, group...)
 			var index []int
@@ -132,8 +132,8 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 			if r.Forget {
 				r.Receipts = mapReceipts{}
 			}
-			for _, a := range r.Admit {
-				r.Receipts.(mapReceipts)[a.ID] = a
+			for _, receipt := range r.Admit {
+				r.Receipts.(mapReceipts)[receipt.ID] = receipt
 			}
 			*r = law.Record{State: r.State, Receipts: r.Receipts}
 		}
@@ -181,7 +181,7 @@ func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 			}
 			p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 5_000_000, Step: 1, Drain: 2}
 			op := takeOne(c.Limit, c.Key, p, now)
-			op.Verb = law.Check
+			op.Verb = law.Check // it changes nothing, so any limit shows the state
 			out := apply(t, s, op)[0]
 			if out.State.Level != r.State.Level || out.State.At != r.State.At ||
 				out.State.BlockedUntil != r.State.BlockedUntil || out.State.Prev != r.State.Prev {

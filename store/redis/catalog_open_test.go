@@ -29,7 +29,8 @@ func countScans(t *testing.T, s *Store) int {
 	return n
 }
 
-// TestOpeningACatalogOf12000KeysReadsOnlyAPart checks what MayHave finds, and how many scans it and catalog.Read make.
+// TestOpeningACatalogOf12000KeysReadsOnlyAPart checks what MayHave and ItemsAfter find, and how many scans MayHave and
+// catalog.Read make.
 func TestOpeningACatalogOf12000KeysReadsOnlyAPart(t *testing.T) {
 	url := startServer(t).DSN
 	s := openTest(t, url, nil)

@@ -30,7 +30,7 @@ func mustWrite(tb testing.TB, s *Store, base int64, items ...store.Item) {
 	}
 }
 
-// mustRead returns the items that versions after since have written, by name and key.
+// mustRead returns, by ID, the items that versions after since have written; after 0 only those of no single key.
 func mustRead(tb testing.TB, s *Store, since, version int64) []store.Item {
 	tb.Helper()
 	c, err := s.ReadCatalog(context.Background(), since)
@@ -70,7 +70,7 @@ func TestTheCatalogSurvivesScriptFlush(t *testing.T) {
 	}
 	keys, err := admin(t, s, "KEYS", "*").AsStrSlice()
 	if err != nil || len(keys) != 4 {
-		t.Errorf("got the keys %q, %v; want the four of the catalog", keys, err)
+		t.Errorf("got the keys %q, %v; want the four that edits write", keys, err)
 	}
 	for _, key := range keys {
 		if ms, err := admin(t, s, "PTTL", key).AsInt64(); err != nil || ms != -1 {
@@ -159,8 +159,8 @@ func TestAnEditOfAnOldVersionIsErrVersion(t *testing.T) {
 	}
 }
 
-// TestTheListedRightsSufficeForTheCatalog reads and edits with the rights that docs/stores.md lists.
-// Without one of them an edit changes nothing.
+// TestTheListedRightsSufficeForTheCatalog reads and edits with the rights that docs/stores.md lists. Without one of
+// them an edit changes nothing.
 func TestTheListedRightsSufficeForTheCatalog(t *testing.T) {
 	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
@@ -170,14 +170,14 @@ func TestTheListedRightsSufficeForTheCatalog(t *testing.T) {
 	retiredLimit, removedOverride := limitItem(0), overrideItem(0)
 	retiredLimit.Retired, removedOverride.Removed = true, true
 	e := store.Edit{Base: 1, Items: []store.Item{retiredLimit, removedOverride}}
-	for _, word := range []string{"+evalsha", "+time", "+hget", "+hmget", "+hset", "+zadd"} {
-		admin(t, root, "ACL", "SETUSER", "few", "-"+word[1:])
+	for _, right := range []string{"+evalsha", "+time", "+hget", "+hmget", "+hset", "+zadd"} {
+		admin(t, root, "ACL", "SETUSER", "few", "-"+right[1:])
 		if v, err := s.WriteCatalog(context.Background(), e); !errors.Is(err, store.ErrSetup) {
-			t.Errorf("without %s: got version %d, %v; want ErrSetup", word, v, err)
+			t.Errorf("without %s: got version %d, %v; want ErrSetup", right, v, err)
 		}
-		admin(t, root, "ACL", "SETUSER", "few", word)
+		admin(t, root, "ACL", "SETUSER", "few", right)
 		if got := mustRead(t, s, 0, 1); !slices.Equal(got, []store.Item{limitItem(0)}) {
-			t.Errorf("without %s: got %+v, want the limit unchanged", word, got)
+			t.Errorf("without %s: got %+v, want the limit unchanged", right, got)
 		}
 	}
 	mustWrite(t, s, 1, retiredLimit, removedOverride)

@@ -20,11 +20,10 @@ import (
 // other callers may come between those of one DoMulti.
 type interleaver struct {
 	rueidis.Client
-	ready chan *caller // gets a caller before each of its commands, and when it has ended
+	ready chan *caller // gets a caller at its start, before each of its commands, and when it has ended
 }
 
-// caller is one caller of an interleaver. Its commands are lost once commandsLeft is 0, as if the
-// connection broke.
+// caller is a caller of an interleaver. Once commandsLeft is 0, DoMulti loses commands, as if the connection broke.
 type caller struct {
 	number       int
 	proceed      chan struct{} // receives when the caller may execute its next command
@@ -117,15 +116,16 @@ func (c *counts) add(o *counts) {
 	c.cancellations, c.resets = c.cancellations+o.cancellations, c.resets+o.resets
 }
 
-// areEnough reports whether every kind of request was drawn often enough to prove something.
+// areEnough reports whether the kinds of requests that matter most were drawn often enough to prove something.
 func (c *counts) areEnough(rounds int) bool {
 	return c.multiSlot >= 100*rounds && c.delayed >= 10*rounds && c.retries >= 5*rounds && c.refusals >= 20*rounds &&
 		c.resets >= rounds
 }
 
-// chargeStart is the start of an admitted charge. A cellEra is a cell between two resets.
+// chargeStart is the start of an admitted charge.
 type chargeStart struct{ at, credits int64 }
 
+// cellEra is a cell between two resets.
 type cellEra struct {
 	cell   law.Cell
 	resets int // before this era
@@ -177,7 +177,7 @@ func newWorkload(t *testing.T, url string, seed uint64, doResets bool) *workload
 	return c
 }
 
-// nextTime returns the time of a request: up to 3 ms after the last one.
+// nextTime returns the Now of a request: up to 3 ms after the last one, or 0 if the server's clock decides.
 func (c *workload) nextTime(g *rand.Rand) int64 {
 	if c.now != 0 {
 		c.now += g.Int64N(3000)
@@ -217,7 +217,7 @@ func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
 	return ops
 }
 
-// send applies a request, and retries it if it has an ID and the connection broke. It returns nil if
+// send applies a request, and retries it up to three times if it has an ID and the connection broke. It returns nil if
 // no attempt was answered.
 func (c *workload) send(ctx context.Context, current *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
 	defer func() { current.commandsLeft = -1 }()
@@ -244,7 +244,7 @@ func (c *workload) send(ctx context.Context, current *caller, g *rand.Rand, ops 
 // runCaller makes the requests of one caller.
 func (c *workload) runCaller(current *caller, g *rand.Rand) {
 	ctx := context.WithValue(context.Background(), callerKey{}, current)
-	mustApply := func(ops ...law.Op) {
+	mustApply := func(ops ...law.Op) { // with resets, a cancellation may find the ID forgotten
 		outs := make([]law.Outcome, len(ops))
 		if err := c.s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil && !c.doResets {
 			c.t.Errorf("seed %d: %+v: %v, %v", c.seed, ops, err, outs[0].Err)
@@ -318,9 +318,9 @@ func (c *workload) checkBound() {
 		slices.SortFunc(list, func(x, y chargeStart) int { return cmp.Compare(x.at, y.at) })
 		for i := range list {
 			var sum int64
-			for _, x := range list[i:] {
-				d := x.at - list[i].at
-				if sum += x.credits; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
+			for _, start := range list[i:] {
+				d := start.at - list[i].at
+				if sum += start.credits; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
 					c.t.Fatalf("seed %d, %v: got %d credits within %d us, above the bound", c.seed, era, sum, d)
 				}
 			}

@@ -138,7 +138,7 @@ func waitForInfo(t *testing.T, c *adminClient, line string) {
 	})
 }
 
-// TestDoctorOfACluster checks that Examine finds a primary that was killed, and a second node that is paused.
+// TestDoctorOfACluster checks that Examine finds a primary that was killed, and does so while another node is paused.
 func TestDoctorOfACluster(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

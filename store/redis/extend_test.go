@@ -19,8 +19,8 @@ func extendOp(op law.Op, units int64) law.Op {
 	return op
 }
 
-// slotText returns what a slot keeps for an op: the cell without the number of its last log entry,
-// the log, and the receipt of the ID.
+// slotText returns what a slot keeps for an op: the cell without the number of its last log entry, the log without
+// refused attempts, and the receipt of the ID.
 func slotText(t *testing.T, s *Store, op law.Op) string {
 	t.Helper()
 	value, _ := admin(t, s, "GET", s.cellKey(op.Cell)).ToString()
@@ -34,7 +34,7 @@ func slotText(t *testing.T, s *Store, op law.Op) string {
 	return fmt.Sprintf("%+v %s %+v %s", state, reason, list, receipt)
 }
 
-// TestExtendOverSlotsIsChargedAsAWhole checks that each slot of a request charges its extension, and settles it.
+// TestExtendOverSlotsIsChargedAsAWhole checks that each slot of a request charges its part, and settles it.
 func TestExtendOverSlotsIsChargedAsAWhole(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
@@ -60,13 +60,13 @@ func TestExtendOverSlotsIsChargedAsAWhole(t *testing.T) {
 	}
 }
 
-// refusals are the cases in which the slot of the second op refuses to extend it: ops that come before, the
-// times of the extension, and the answer.
+// refusals are the cases in which the slot of the second op refuses to extend it: what happens before, the times of the
+// second op, and the answer.
 var refusals = []struct {
 	reason    string
 	prepare   func(t *testing.T, s *Store, op law.Op)
-	delay     int64 // the time of the extension, in us after the charge
-	fromDelay int64 // the op's From, in us after the charge
+	delay     int64 // the time of its extension, in us after the charge
+	fromDelay int64 // its From, in us after the charge; 0: it has none
 	wantErr   error
 	wantStale bool
 }{
@@ -84,8 +84,8 @@ var refusals = []struct {
 	{reason: "it holds later", wantStale: true, delay: 3e6, fromDelay: 60e6},
 }
 
-// TestARefusedExtendOverSlotsChargesNothing checks that the slot that did not refuse has its cell, log and receipt
-// as before. The history of a limit that has one shows the refused attempt.
+// TestARefusedExtendOverSlotsChargesNothing checks that the slot that did not refuse has its cell, log and receipt as
+// before. The history of a limit that has one shows an attempt that was refused without an error.
 func TestARefusedExtendOverSlotsChargesNothing(t *testing.T) {
 	a, b := twoKeysApart(t)
 	s := openSlots(t, slotsURL(t))
@@ -161,13 +161,13 @@ func TestConcurrentChargesDuringAnExtendStay(t *testing.T) {
 	}{
 		{"at once, all is given back", perSecond, 0, 3, 0},
 		{"what has drained is not given back", perSecond, 2 * second, 2, 0},
-		{"within the window", windowed, second, 4, 2},
-		{"the first entry counts on", logged, second, 4, 2},
-		{"the first entry would have expired", logged, 9*second + second/2, 2, 0},
-		{"both entries have expired", logged, 11 * second, 2, 0},
-		{"the first entry counts on, in a history", recorded, second, 4, 2},
-		{"the first entry would have expired, in a history", recorded, 9*second + second/2, 2, 0},
-		{"both entries have expired, in a history", recorded, 11 * second, 2, 0},
+		{"within the window", windowLimit, second, 4, 2},
+		{"the first entry counts on", logLimit, second, 4, 2},
+		{"the first entry would have expired", logLimit, 9*second + second/2, 2, 0},
+		{"both entries have expired", logLimit, 11 * second, 2, 0},
+		{"the first entry counts on, in a history", historyLimit, second, 4, 2},
+		{"the first entry would have expired, in a history", historyLimit, 9*second + second/2, 2, 0},
+		{"both entries have expired, in a history", historyLimit, 11 * second, 2, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
@@ -203,8 +203,8 @@ func TestConcurrentChargesDuringAnExtendStay(t *testing.T) {
 	}
 }
 
-// TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack checks an extension on trial after which another caller makes
-// the same or a larger extension, settles the request or resets the key.
+// TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack checks an extension on trial after which another caller makes the
+// same or a larger extension, settles the request or resets the key. Without any of these it is given back.
 func TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
 		for event, wantUnits := range map[string]int64{
@@ -217,8 +217,8 @@ func TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 			giveBackCall := s.giveBack(ops, outs, trial, false)
 			switch event {
 			case "repeated":
-				again, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
-				if s.giveBack(ops, outs, again, false) != nil {
+				repeatedTrial, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
+				if s.giveBack(ops, outs, repeatedTrial, false) != nil {
 					t.Error("a replayed extension is to be given back")
 				}
 			case "repeated in this slot alone":
@@ -269,7 +269,7 @@ func TestAnExtendCutOffBetweenTwoSlotsCanBeRetried(t *testing.T) {
 	}
 }
 
-// TestAnExtendThatFailsInOneSlotChargesNothing checks that the other slot keeps no charge and no refused attempt.
+// TestAnExtendThatFailsInOneSlotChargesNothing checks that the other slot keeps neither its charge nor an attempt.
 func TestAnExtendThatFailsInOneSlotChargesNothing(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
@@ -293,8 +293,8 @@ func TestAnExtendThatFailsInOneSlotChargesNothing(t *testing.T) {
 	}
 }
 
-// TestHistoriesOverSlotsMatchOneServer checks that random requests, with a key in each of three slots, get the same
-// answers from a cluster and from one server.
+// TestHistoriesOverSlotsMatchOneServer checks that random requests over up to three slots get the same answers as from
+// a store that decides them in one script. It compares neither the numbers of log entries nor which error comes.
 func TestHistoriesOverSlotsMatchOneServer(t *testing.T) {
 	slotStore, singleStore := openSlots(t, slotsURL(t)), openTest(t, dbtest.Redis(t), nil)
 	keys := keysApart(3)
@@ -329,7 +329,8 @@ func TestHistoriesOverSlotsMatchOneServer(t *testing.T) {
 	}
 }
 
-// randomGroup returns a random request: a new one, or one that extends, settles or repeats an earlier one.
+// randomGroup returns a random request: one that extends, settles or repeats one of requests, or a new one, which it
+// adds to them.
 func randomGroup(g *rand.Rand, keys []string, limit, id string, requests *[][]law.Op, now int64) []law.Op {
 	fixedWindow := perSecond
 	fixedWindow.Step, fixedWindow.Drain = 10_000_000, law.Max
@@ -337,7 +338,7 @@ func randomGroup(g *rand.Rand, keys []string, limit, id string, requests *[][]la
 	if g.IntN(4) == 0 || len(*requests) == 0 {
 		var ops []law.Op
 		for k, key := range keys {
-			p := laws[(k+int(limit[0]))%len(laws)]
+			p := laws[(k+int(limit[0]))%len(laws)] // the first digit of the seed selects the laws
 			op := takeOne(limit, key, p, now)
 			op.Cost = 1 + g.Int64N(3*p.Unit)
 			ops = append(ops, op)
@@ -349,7 +350,7 @@ func randomGroup(g *rand.Rand, keys []string, limit, id string, requests *[][]la
 	action := g.IntN(5)
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	switch {
-	case action == 0: // a request that one slot refuses to settle is settled in the others
+	case action == 0: // settle one op: if a slot refuses to settle, the others have settled
 		ops = ops[:1]
 	case action < 4:
 		ops = ops[:1+g.IntN(len(ops))]

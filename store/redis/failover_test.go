@@ -76,14 +76,14 @@ func (c *callers) round() (all, none bool) {
 	return n == 8, n == 0
 }
 
-// loseAndRecover loses a primary under load, with the charges that its replica lacks. It returns after a round without
-// an answer and then 20 rounds with all answers. It calls onOutage after each round without an answer.
+// loseAndRecover loses a primary under load, with the charges that its replica lacks. It calls onOutage after each
+// round without an answer. After such a round and then 20 rounds in a row with all answers, it checks the answers.
 func (c *callers) loseAndRecover(t *testing.T, losePrimary, onOutage func()) {
 	t.Helper()
 	for range 20 {
 		c.round()
 	}
-	since := c.asker.Recorder.Now() - time.Second
+	since := c.asker.Recorder.Now() - time.Second // the replica lacks no charges from before
 	c.asker.Recorder.Fault("redis", history.Fault{Kind: history.Kill})
 	var concurrentRound sync.WaitGroup
 	concurrentRound.Go(func() { c.round() })
@@ -203,7 +203,7 @@ func openWithProxy(t *testing.T) (direct, proxied *Store, loseAnswers func(bool)
 func TestRetriesByIDAfterLostAnswersChargeOnce(t *testing.T) {
 	direct, proxied, loseAnswers := openWithProxy(t)
 	// The scripts are loaded: the lost answer is not NOSCRIPT.
-	ops := withID("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logged, testTime))
+	ops := withID("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logLimit, testTime))
 	apply(t, direct, ops...)
 	apply(t, direct, settleOp(ops[0], 0), settleOp(ops[1], 0))
 	storetest.CutOff(t, direct, proxied, loseAnswers)
@@ -260,7 +260,7 @@ func testClientWithRetries(t *testing.T, url string) {
 	}
 	t.Cleanup(client.Close)
 	retryStore := New(client, &Config{Prefix: prefix})
-	for n, p := range []law.Params{hourly, logged} {
+	for n, p := range []law.Params{hourly, logLimit} {
 		op := takeOne("l", fmt.Sprint(n), p, 0)
 		ops := []law.Op{op, op} // one op alone, and a batch of two, use different scripts
 		ops[1].Group, ops[1].ID, ops[1].TTL = 2, "id", 60_000_000
@@ -350,8 +350,9 @@ func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// testPausedSlot makes a request of two slots, of which one does not answer before the timeout. It returns why the
-// request did not end with ErrUnknownOutcome: a pause of the machine, or a replica that answered for its primary.
+// testPausedSlot makes a request of two slots, of which one does not answer before the timeout, and checks that the
+// other gives its charge back. It returns why the request did not end with ErrUnknownOutcome, or "": the machine
+// paused, or a replica answered for its primary.
 func testPausedSlot(t *testing.T, timeout time.Duration) (delay string) {
 	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background(), nil)

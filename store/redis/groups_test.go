@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// randLimit returns a random limit that a few units fill and a few microseconds empty. Some of the limits block, count
-// in another unit, drain at once or have windows.
-func randLimit(g *rand.Rand) law.Params {
+// randomSmallLimit returns a random limit that up to 18 units fill and up to 324 us empty. Some of the limits block,
+// count in another unit, drain at once or have windows.
+func randomSmallLimit(g *rand.Rand) law.Params {
 	p := law.Params{
 		Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 12 + 12*g.Int64N(3),
 		Step: 1 + 4*g.Int64N(3), Drain: 1 + g.Int64N(4),
@@ -35,16 +35,18 @@ func randLimit(g *rand.Rand) law.Params {
 	return p
 }
 
-// randRequest returns a random request with one to four charges, and for each charge the number of its cell. The
+// randomSmallRequest returns a random request with one to four charges, and for each the number of its cell. The
 // charges of a cell have the same parameters.
-func randRequest(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int64) (ops []law.Op, cell []int) {
+func randomSmallRequest(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int64) (
+	ops []law.Op, cell []int,
+) {
 	params := map[int]law.Params{}
 	for range 1 + g.IntN(4) {
 		k := g.IntN(cells)
 		if _, ok := params[k]; !ok {
 			params[k] = limits[g.IntN(2)]
 			if g.IntN(40) == 0 {
-				params[k] = randLimit(g)
+				params[k] = randomSmallLimit(g)
 			}
 		}
 		op := law.Op{
@@ -72,8 +74,8 @@ func randRequest(g *rand.Rand, group, era, cells int, limits [2]law.Params, now 
 	return ops, cell
 }
 
-// TestGroupsOfPlainChargesMatchPackageLaw sends batches of requests with one to four charges of few
-// cells. Some requests charge a cell twice, and some are not plain.
+// TestGroupsOfPlainChargesMatchPackageLaw sends batches of requests with one to four charges of few cells. Some
+// requests charge a cell twice, and some are not plain.
 func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -91,9 +93,9 @@ func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 		now += g.Int64N(20) - 3
 		var ops []law.Op
 		var opRecords []*law.Record
-		limits := [2]law.Params{randLimit(g), randLimit(g)}
+		limits := [2]law.Params{randomSmallLimit(g), randomSmallLimit(g)}
 		for group := range 1 + g.IntN(8) {
-			request, cellNumbers := randRequest(g, group, n/20, cells, limits, now)
+			request, cellNumbers := randomSmallRequest(g, group, n/20, cells, limits, now)
 			ops = append(ops, request...)
 			for _, k := range cellNumbers {
 				opRecords = append(opRecords, records[k])

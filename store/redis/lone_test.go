@@ -62,6 +62,7 @@ func TestLoneChargesMatchPackageLaw(t *testing.T) {
 				records[op.Cell.Key] = r
 			}
 			if s.isLone([]law.Op{op}) {
+				// A cost that never fits shows whether lone.lua would decide, and changes nothing.
 				v, err := s.sendOne(t.Context(), s.loneCall(&law.Op{
 					Verb: law.Take, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1_000_000_000, Now: op.Now,
 				})).ToString()
@@ -89,13 +90,13 @@ func TestLoneChargesMatchPackageLaw(t *testing.T) {
 func TestLoneScriptLeavesCellsThatAreNotPlain(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)
-	other := hourly
-	other.Step = 2 * hourly.Step
+	slower := hourly
+	slower.Step = 2 * hourly.Step
 	take := takeOne("l", "returned", hourly, 0)
 	out := apply(t, s, take)[0]
 	block := takeOne("l", "blocked", hourly, 0)
 	block.Verb, block.TTL = law.Block, 60_000_000
-	for _, op := range []law.Op{law.Back(&take, &out, 500), block, takeOne("l", "step", other, 0)} {
+	for _, op := range []law.Op{law.Back(&take, &out, 500), block, takeOne("l", "step", slower, 0)} {
 		apply(t, s, op)
 	}
 	admin(t, s, "SET", s.cellKey(law.Cell{Limit: "l", Key: "newer"}), "2:1 1 0 0")

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
+// withID gives ops an ID for a minute, and returns them.
 func withID(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].ID, ops[i].TTL = id, 60_000_000
@@ -20,6 +21,7 @@ func withID(id string, ops ...law.Op) []law.Op {
 	return ops
 }
 
+// settleOp returns an op that settles the charge of op at a cost in credits.
 func settleOp(op law.Op, cost int64) law.Op {
 	op.Verb, op.Cost, op.Count, op.TTL = law.Settle, cost, 1, 0
 	return op
@@ -58,7 +60,7 @@ func TestReceiptsExpireAfterTheirTTL(t *testing.T) {
 	}{
 		{"a", 0, 600_000_000, 600 * time.Second, 600 * time.Second},
 		{"b", 0, 60_000_000, 60 * time.Second, 600 * time.Second},
-		{"test time", testTime, 60_000_000, time.Hour, time.Hour},
+		{"test time", testTime, 60_000_000, time.Hour, time.Hour}, // see life in cells.lua
 		{"long", 0, 1 << 52, 142 * 365 * 24 * time.Hour, 142 * 365 * 24 * time.Hour},
 	} {
 		op := takeOne("l", "k", hourly, tt.now)
@@ -84,7 +86,7 @@ func TestAResetInABatchForgetsTheIDsBeforeIt(t *testing.T) {
 	}
 	outs := apply(t, s, ops...)
 	for i, want := range []bool{false, true, false, false, true, false, false, false} {
-		if outs[i].Replayed != want || outs[i].Granted != 1 && i != 6 {
+		if outs[i].Replayed != want || outs[i].Granted != 1 && i != 6 { // op 6 finds nothing to reset
 			t.Errorf("op %d: got %+v, want replayed %v", i, outs[i], want)
 		}
 	}
@@ -113,9 +115,9 @@ func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 				t.Errorf("retried:\n got %+v\nwant %+v", out, first[i])
 			}
 		}
-		other := append([]law.Op(nil), ops...)
-		other[1].Count = 2
-		for _, out := range outcomes(t, s, other...) {
+		costlier := append([]law.Op(nil), ops...)
+		costlier[1].Count = 2
+		for _, out := range outcomes(t, s, costlier...) {
 			if !errors.Is(out.Err, law.ErrReused) {
 				t.Errorf("with another cost: got %+v, want ErrReused", out)
 			}
@@ -170,7 +172,7 @@ func TestConcurrentRetriesOverSlotsAreChargedOnce(t *testing.T) {
 	}
 }
 
-// TestAReusedIDInOneSlotIsGivenBackInTheOthers checks a request whose ID only one of two slots knows, from another one.
+// TestAReusedIDInOneSlotIsGivenBackInTheOthers checks a request whose ID one of two slots knows from another.
 func TestAReusedIDInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
@@ -217,13 +219,13 @@ func TestARefusedRequestOverSlotsForgetsItsID(t *testing.T) {
 }
 
 // TestAChargeThatAnotherCallerReliesOnIsNotGivenBack checks a request on trial after which another caller repeats the
-// request, or settles it, before the trial is given back.
+// request, or settles it. Without that the trial is given back.
 func TestAChargeThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
 		for _, event := range []string{"", "repeated", "settled"} {
 			s := openTest(t, dbtest.Redis(t), nil)
 			ops, outs := withID("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
-			take := func() *part {
+			takeOnTrial := func() *part {
 				p := &part{call: s.encode(ops, []int{0}, onTrial)}
 				list, err := s.send(context.Background(), []*call{p.call})[0].ToArray()
 				if err == nil {
@@ -234,11 +236,11 @@ func TestAChargeThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 				}
 				return p
 			}
-			trial := take()
+			trial := takeOnTrial()
 			giveBackCall := s.giveBack(ops, outs, trial, false)
 			switch event {
 			case "repeated":
-				if again := take(); s.giveBack(ops, outs, again, false) != nil {
+				if repeated := takeOnTrial(); s.giveBack(ops, outs, repeated, false) != nil {
 					t.Error("a replayed charge is to be given back")
 				}
 			case "settled":

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestSettleByAChangedLimitMatchesPackageLaw settles charges by a limit of which no parameter or one parameter has
-// changed since the charge.
+// TestSettleByAChangedLimitMatchesPackageLaw settles charges by a limit of which no parameter has changed since the
+// charge, or one, or the kind and the drain.
 func TestSettleByAChangedLimitMatchesPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for n, change := range []func(p *law.Params){
@@ -22,7 +22,7 @@ func TestSettleByAChangedLimitMatchesPackageLaw(t *testing.T) {
 		func(p *law.Params) { p.Step++ },
 		func(p *law.Params) { p.Drain++ },
 	} {
-		for _, p := range []law.Params{perSecond, logged} {
+		for _, p := range []law.Params{perSecond, logLimit} {
 			record := &law.Record{Log: &sliceLedger{}, Receipts: mapReceipts{}}
 			take := withID("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
 			changedTake := take

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestCorrectionsOfAnySizeMatchPackageLaw draws limits from the whole valid range. It refunds parts of charges,
-// debits more than the capacity, settles and renews.
+// TestCorrectionsOfAnySizeMatchPackageLaw draws limits of any size. It refunds charges in part or whole, debits up to
+// law.Max, settles and renews.
 func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -19,7 +19,7 @@ func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 	cells := tier.Pick(250, 2500, 2500)
 	var corrections, refunds, fullRefunds, debits int
 	for n := range cells {
-		p := drawLimit(g)
+		p := randomLimit(g)
 		record, now := &law.Record{Log: &sliceLedger{}, Receipts: mapReceipts{}}, testTime
 		var admitted []law.Op
 		var outs []law.Outcome
@@ -76,7 +76,7 @@ func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 	}
 }
 
-// correction returns a random correction of one of the admitted charges.
+// correction returns a random refund, debit, settlement or renewal of one of the admitted charges.
 func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	k := g.IntN(len(admitted))
 	op := law.Back(&admitted[k], &outs[k], randomValue(g, admitted[k].Cost))
@@ -99,8 +99,8 @@ func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	return op
 }
 
-// drawLimit returns a random valid limit of any size that may drain several times during a test.
-func drawLimit(g *rand.Rand) law.Params {
+// randomLimit returns a random valid limit of any size that may drain several times during a test.
+func randomLimit(g *rand.Rand) law.Params {
 	for {
 		p := law.Params{
 			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: randomValue(g, law.Max),
@@ -127,7 +127,7 @@ func TestARefusalOfAFullLevelIsExact(t *testing.T) {
 	op := takeOne("l", "k", p, testTime)
 	op.Cost = 1
 	out := apply(t, s, op)[0]
-	apply(t, s, law.Back(&op, &out, -law.Max))
+	apply(t, s, law.Back(&op, &out, -law.Max)) // a debit
 	op.Cost = p.Capacity
 	if out := apply(t, s, op)[0]; out.State.Level != law.Max || out.RetryAt != testTime+2*p.Step {
 		t.Errorf("got %+v, want RetryAt %d", out, testTime+2*p.Step)

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-const testTime = int64(1_790_000_000_000_000)
+const testTime = int64(1_790_000_000_000_000) // the Now of ops, in us, in place of the server's clock
 
 // newSeed returns the seed of a random test, and logs it.
 func newSeed(tb testing.TB) uint64 {
@@ -49,7 +49,7 @@ func apply(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// randomValue returns a value from 1 to maxValue; small and large values are equally likely.
+// randomValue returns a value of any magnitude from 1 to maxValue. At least one in eight is within 2 of maxValue.
 func randomValue(g *rand.Rand, maxValue int64) int64 {
 	v := g.Int64N(int64(1)<<(1+g.IntN(53))) - int64(g.IntN(3)) + 1
 	if g.IntN(8) == 0 {
@@ -149,7 +149,7 @@ func (l *sliceLedger) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// applyRecord applies the changes of a record. The new entry gets the number that the store gave it.
+// applyRecord moves the changes of a record to l. The last new entry gets the number that the store gave it.
 func (l *sliceLedger) applyRecord(r *law.Record, number int64) {
 	if r.Clear {
 		l.entries = nil
@@ -167,9 +167,9 @@ func (l *sliceLedger) applyRecord(r *law.Record, number int64) {
 		r.Add[n-1].Number = number
 	}
 	l.entries = append(l.entries, r.Add...)
-	for _, a := range r.Admit {
-		r.Number(&a.Outcome)
-		r.Receipts.(mapReceipts)[a.ID] = a
+	for _, receipt := range r.Admit {
+		r.Number(&receipt.Outcome)
+		r.Receipts.(mapReceipts)[receipt.ID] = receipt
 	}
 	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil
 }
@@ -178,8 +178,8 @@ func (l *sliceLedger) applyRecord(r *law.Record, number int64) {
 type mapReceipts map[string]law.Receipt
 
 func (r mapReceipts) Receipt(id string) (law.Receipt, bool) {
-	a, ok := r[id]
-	return a, ok
+	receipt, ok := r[id]
+	return receipt, ok
 }
 
 // TestLimitsOfAnySizeAreDecidedAsByPackageLaw checks outcomes for parameters and costs from the whole valid range. It

@@ -144,7 +144,7 @@ func TestKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 			}
 		}
 	}
-	// A cell outlives its log, also if a later op writes the cell.
+	// A cell lives at least as long as its log, also if a later op writes the cell.
 	block = takeOne("history", "k", history, 0)
 	block.Verb, block.TTL = law.Block, 1000
 	apply(t, s, block)
@@ -207,7 +207,7 @@ func docRights(tb testing.TB) (list []string, optional string) {
 	return list, optional
 }
 
-// limitedUser makes a user with these rights, and returns the user's URL.
+// limitedUser gives the user "few" these rights and no others, and returns the URL with this user.
 func limitedUser(tb testing.TB, root *Store, url string, rights ...string) string {
 	tb.Helper()
 	admin(tb, root, append([]string{"ACL", "SETUSER", "few", "reset", "on", ">p@ss:/word", "~headgate:*", "-@all"},
@@ -215,25 +215,26 @@ func limitedUser(tb testing.TB, root *Store, url string, rights ...string) strin
 	return strings.Replace(url, "redis://", "redis://few:"+neturl.QueryEscape("p@ss:/word")+"@", 1)
 }
 
+// TestTheListedRightsSufficeForApply checks also that Apply is ErrSetup without a right that it uses.
 func TestTheListedRightsSufficeForApply(t *testing.T) {
 	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
 	list, _ := docRights(t)
 	dsn := limitedUser(t, root, server.DSN, list...)
 	s := openTest(t, dsn, nil)
-	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000, History: 1_000_000}
+	smallLog := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000, History: 1_000_000}
 	for i := range 6 {
-		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", logged, testTime+int64(i)*400_000))
+		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", smallLog, testTime+int64(i)*400_000))
 	}
-	logged.Step, logged.History = 3_600_000_000, 3_600_000_000 // longer than the test
-	take := takeOne("log", "back", logged, 0)
+	smallLog.Step, smallLog.History = 3_600_000_000, 3_600_000_000 // longer than the test
+	take := takeOne("log", "back", smallLog, 0)
 	out := apply(t, s, take)[0]
 	for range 2 { // the first half of the charge, then the second
 		if got := apply(t, s, law.Back(&take, &out, take.Cost/2))[0]; got.Granted != take.Cost/2 {
 			t.Errorf("a return: got %+v, want half of the charge", got)
 		}
 	}
-	takeWithID := takeOne("log", "named", logged, 0)
+	takeWithID := takeOne("log", "named", smallLog, 0)
 	takeWithID.ID, takeWithID.TTL = "id", 60_000_000
 	out = apply(t, s, takeWithID)[0]
 	settle, renew := takeWithID, takeWithID
@@ -244,7 +245,7 @@ func TestTheListedRightsSufficeForApply(t *testing.T) {
 		got[2].Granted != 1 {
 		t.Errorf("settled, retried and renewed: got %+v", got)
 	}
-	reset := takeOne("log", "named", logged, 0)
+	reset := takeOne("log", "named", smallLog, 0)
 	reset.Verb = law.Reset
 	apply(t, s, reset)
 	if _, err := s.Entries(context.Background(), law.Cell{Limit: "log", Key: "k"}, 10); err != nil {
@@ -255,16 +256,13 @@ func TestTheListedRightsSufficeForApply(t *testing.T) {
 	}
 
 	outs := make([]law.Outcome, 1)
-	for _, word := range []string{
-		"+evalsha", "+time", "+get", "+set", "+pttl", "+zadd", "+zcard",
-		"+zrangebyscore",
-	} {
-		admin(t, root, "ACL", "SETUSER", "few", "-"+word[1:])
-		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "new"+word, logged, 0)}, outs); !errors.Is(
+	for _, right := range []string{"+evalsha", "+time", "+get", "+set", "+pttl", "+zadd", "+zcard", "+zrangebyscore"} {
+		admin(t, root, "ACL", "SETUSER", "few", "-"+right[1:])
+		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "new"+right, smallLog, 0)}, outs); !errors.Is(
 			err, store.ErrSetup) {
-			t.Errorf("without %s: got %v, want ErrSetup", word, err)
+			t.Errorf("without %s: got %v, want ErrSetup", right, err)
 		}
-		admin(t, root, "ACL", "SETUSER", "few", word)
+		admin(t, root, "ACL", "SETUSER", "few", right)
 	}
 	admin(t, root, "ACL", "SETUSER", "few", "resetkeys", "~other:*")
 	if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs); !errors.Is(
@@ -277,13 +275,13 @@ func TestTheListedRightsSufficeForApply(t *testing.T) {
 	}
 }
 
-func TestTheListedRightsSufficeForInspectionAndSweeps(t *testing.T) {
+func TestTheListedOptionalRightsSuffice(t *testing.T) {
 	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
 	list, optional := docRights(t)
-	for _, word := range []string{"+select", "+role", "+scan", "+info"} {
-		if !strings.Contains(optional, word) {
-			t.Errorf("docs/stores.md does not say what %s is for", word)
+	for _, right := range []string{"+select", "+role", "+scan", "+info"} {
+		if !strings.Contains(optional, right) {
+			t.Errorf("docs/stores.md does not say what %s is for", right)
 		}
 	}
 	s := openTest(t, limitedUser(t, root, server.DSN, append(list, "+scan")...), nil)
@@ -339,7 +337,7 @@ func TestTheListedRightsSufficeForACluster(t *testing.T) {
 
 func TestAFullServerAdmitsNothing(t *testing.T) {
 	s := openTest(t, startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction").DSN, nil)
-	// The values get smaller: a server may count also the value of the command that it executes.
+	// Ever smaller values fill what is left: a server may count also the value of the command that it executes.
 	for _, size := range []int{100_000, 1000, 10} {
 		var err error
 		for i := 0; err == nil; i++ {
@@ -350,8 +348,8 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 				strings.Repeat("x", size)).Build()).Error()
 		}
 	}
-	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000}
-	for _, p := range []law.Params{hourly, logged} {
+	smallLog := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000}
+	for _, p := range []law.Params{hourly, smallLog} {
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", p, 0)}, outs); !errors.Is(
 			err, store.ErrFull) {
@@ -371,8 +369,8 @@ func TestAReplicaIsErrReadOnly(t *testing.T) {
 	})
 }
 
-// TestALargeBatchKeepsTheOrderOfEachKey checks a batch that makes several calls, which are repeated because the server
-// does not know the script.
+// TestALargeBatchKeepsTheOrderOfEachKey checks a batch that makes several calls, and one of requests that share a key,
+// which makes one. They are repeated because the server does not know the script.
 func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	p := hourly

@@ -10,8 +10,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestReservationsOfAnySizeMatchPackageLaw draws limits from the whole valid range. Some requests charge one of them
-// twice.
+// TestReservationsOfAnySizeMatchPackageLaw draws buckets of any size. Some requests charge one of them twice.
 func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -24,8 +23,8 @@ func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 		if n%8 == 0 {
 			for i := range limits {
 				records[i] = &law.Record{}
-				for limits[i] = drawLimit(g); limits[i].Kind != law.Bucket || limits[i].Anchor != law.Own; {
-					limits[i] = drawLimit(g)
+				for limits[i] = randomLimit(g); limits[i].Kind != law.Bucket || limits[i].Anchor != law.Own; {
+					limits[i] = randomLimit(g)
 				}
 			}
 		}

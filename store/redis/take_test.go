@@ -58,7 +58,7 @@ func (c *cli) run(words ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// take charges a cost in credits.
+// take charges a cost in credits, and returns the numbers of the answer by their names.
 func (c *cli) take(l headgate.Limit, key string, credits int64) (map[string]int64, error) {
 	p := l.Params()
 	args, err := redis.TakeArguments(&p)
@@ -132,7 +132,7 @@ func testSharedCell(t *testing.T, dsn string, cluster bool) {
 			s, c := open(t, dsn), newCLI(t, dsn, cluster)
 			limiter, limit, key := newLimiter(s), parseLimit(t, fmt.Sprint("l", i), notation), "al{ice}% "
 			p, admitted := limit.Params(), int64(0)
-			for n := range p.Capacity/p.Unit + 4 { // each is refused twice
+			for n := range p.Capacity/p.Unit + 4 { // redis-cli is refused twice, and so is the driver
 				charge := headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(1)}
 				before, err := limiter.Inspect(t.Context(), limit, key)
 				if err != nil {

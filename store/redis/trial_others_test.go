@@ -23,19 +23,19 @@ func TestGivingBackATrialKeepsConcurrentCharges(t *testing.T) {
 		takeDelay   int64 // from the trial to a charge of 2 units by another caller, in us
 		backDelay   int64 // from the trial to its return, in us
 		wantLevel   int64 // in units
-		wantPrev    int64 // in units
+		wantPrev    int64 // in units: of a bucket those given back, of a window those in the one before
 		wantEntries int
 	}{
 		{"at once, all is given back", perSecond, 0, 0, 2, 3, 0},
 		{"what has drained is not given back", perSecond, 2 * second, 0, 2, 1, 0},
 		{"when all has drained, nothing is", perSecond, 4 * second, 0, 2, 0, 0},
-		{"within the window", windowed, second, 0, 2, 0, 0},
-		{"in the next window nothing is", windowed, 10 * second, 0, 2, 3, 0},
-		{"an entry that counts", logged, second, 0, 2, 0, 1},
-		{"an entry that counts no more", logged, 11 * second, 0, 2, 0, 1},
-		{"an entry that expires meanwhile", logged, second, 10*second + second/2, 5, 0, 2},
-		{"an entry with a history", recorded, second, 0, 2, 0, 2},
-		{"an entry with a history that expires meanwhile", recorded, second, 10*second + second/2, 5, 0, 2},
+		{"within the window", windowLimit, second, 0, 2, 0, 0},
+		{"in the next window nothing is", windowLimit, 10 * second, 0, 2, 3, 0},
+		{"an entry that counts", logLimit, second, 0, 2, 0, 1},
+		{"an entry that counts no more", logLimit, 11 * second, 0, 2, 0, 1},
+		{"an entry that expires meanwhile", logLimit, second, 10*second + second/2, 5, 0, 2},
+		{"an entry with a history", historyLimit, second, 0, 2, 0, 2},
+		{"an entry with a history that expires meanwhile", historyLimit, second, 10*second + second/2, 5, 0, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
@@ -113,7 +113,7 @@ func TestReserveOverSlotsIsErrUnsupported(t *testing.T) {
 	}
 }
 
-// TestGivingBackATrialKeepsConcurrentChanges checks that a block stays, and a charge after a reset.
+// TestGivingBackATrialKeepsConcurrentChanges checks that a block stays that came meanwhile, and a charge after a reset.
 func TestGivingBackATrialKeepsConcurrentChanges(t *testing.T) {
 	url := slotsURL(t)
 	s := openSlots(t, url)

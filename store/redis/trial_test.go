@@ -47,7 +47,7 @@ func openSlots(tb testing.TB, url string) *Store {
 	return s
 }
 
-// hookClient is a client that calls a function before it sends commands.
+// hookClient is a client that calls a function before each DoMulti.
 type hookClient struct {
 	rueidis.Client
 	before func(multi []rueidis.Completed)
@@ -58,7 +58,7 @@ func (c *hookClient) DoMulti(ctx context.Context, multi ...rueidis.Completed) []
 	return c.Client.DoMulti(ctx, multi...)
 }
 
-// withHook returns s, which calls hook before it first gives a part back.
+// withHook makes s call hook before it first gives a part back, and returns s.
 func withHook(s *Store, hook func()) *Store {
 	hook = sync.OnceFunc(hook)
 	s.client = &hookClient{s.client, func(multi []rueidis.Completed) {
@@ -83,12 +83,13 @@ func TestSlotOfMatchesTheServer(t *testing.T) {
 	}
 }
 
+// Limits of ten units: of a bucket a unit drains each second, windows and logs take ten seconds.
 var (
-	perSecond = law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 10_000_000, Step: 1, Drain: 1}
-	windowed  = law.Params{Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
-	logged    = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
-	recorded  = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000, History: 60_000_000}
-	allLaws   = []law.Params{perSecond, windowed, logged, recorded}
+	perSecond    = law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 10_000_000, Step: 1, Drain: 1}
+	windowLimit  = law.Params{Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
+	logLimit     = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
+	historyLimit = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000, History: 60_000_000}
+	allLaws      = []law.Params{perSecond, windowLimit, logLimit, historyLimit}
 )
 
 // fillAndRequest fills a cell, and returns a request that this cell refuses. The request has an ID. It takes three
@@ -134,7 +135,7 @@ func TestARefusedRequestOverSlotsChargesNothing(t *testing.T) {
 				before = apply(t, s, op)[0].State
 			}
 			value, _ := admin(t, s, "GET", s.cellKey(cell)).ToString()
-			count, _ := admin(t, s, "ZCARD", s.logKey(cell)).AsInt64()
+			wantEntries, _ := admin(t, s, "ZCARD", s.logKey(cell)).AsInt64()
 
 			outs := apply(t, s, ops...)
 			if outs[0].Granted != 3 || outs[1].Granted != 0 || outs[1].RetryAt != testTime+10_000_000 ||
@@ -147,14 +148,15 @@ func TestARefusedRequestOverSlotsChargesNothing(t *testing.T) {
 			}
 			entries, err := s.Entries(context.Background(), cell, 10)
 			if p.History > 0 {
-				count++
+				wantEntries++
 				if len(entries) == 0 || entries[0].Granted || entries[0].ExpiresAt != 0 || entries[0].ID != "request" ||
 					outs[0].EntryNumber != entries[0].Number {
 					t.Errorf("cell in use %v: got %+v, want a refused attempt first", hasCell, entries)
 				}
 			}
-			if err != nil || len(entries) != int(count) {
-				t.Errorf("cell in use %v, %+v: got %+v, %v; want %d entries", hasCell, p, entries, err, count)
+			if err != nil || len(entries) != int(wantEntries) {
+				t.Errorf("cell in use %v, %+v: got %+v, %v; want %d entries", hasCell, p, entries, err,
+					wantEntries)
 			}
 		}
 	}
@@ -176,10 +178,9 @@ func TestReturnsOverSlotsAreDecidedOneByOne(t *testing.T) {
 	op.Count = 3
 	out := apply(t, s, op)[0]
 	monthly := law.Params{
-		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
-		Drain: law.Max,
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max,
 	}
-	stale, missing := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
+	stale, missing := takeOne("month", b, monthly, testTime), takeOne("log", b, logLimit, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
 	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1),
 		law.Back(&missing, &law.Outcome{EntryNumber: 1}, 1))
@@ -201,10 +202,10 @@ func TestReturnsOverSlotsAreDecidedOneByOne(t *testing.T) {
 }
 
 // TestReturnsKeepTheNumbersOfLogEntries gives back parts of the entries of a log. They were charged at the server's
-// time, by which the script finds them at once, or at a time of the test.
+// time, by which the script finds them at once, or at testTime.
 func TestReturnsKeepTheNumbersOfLogEntries(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	for _, p := range []law.Params{logged, recorded} {
+	for _, p := range []law.Params{logLimit, historyLimit} {
 		p.Capacity = 200 * p.Unit
 		for _, now := range []int64{0, testTime} {
 			takes := make([]law.Op, 200)
@@ -245,7 +246,7 @@ func TestReturnsKeepTheNumbersOfLogEntries(t *testing.T) {
 // TestAReturnKeepsTheExpiryOfALogWithOneEntry checks a log that is empty for a moment, while its entry is replaced.
 func TestAReturnKeepsTheExpiryOfALogWithOneEntry(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	op := takeOne("l", "k", recorded, 0)
+	op := takeOne("l", "k", historyLimit, 0)
 	out := apply(t, s, op)[0]
 	for _, credits := range []int64{400, 600} {
 		back := law.Back(&op, &out, credits)
@@ -276,8 +277,7 @@ func TestAStaleRequestOverSlotsIsStaleInAllSlots(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	monthly := law.Params{
-		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
-		Drain: law.Max,
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max,
 	}
 	stale := takeOne("month", b, monthly, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
@@ -321,12 +321,11 @@ func TestAStaleRequestOverSlotsIsNotInTheHistory(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	monthly := law.Params{
-		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
-		Drain: law.Max,
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max,
 	}
 	stale := takeOne("month", b, monthly, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
-	op := takeOne("l", a, recorded, testTime)
+	op := takeOne("l", a, historyLimit, testTime)
 	outs := apply(t, s, op, stale)
 	entries, err := s.Entries(context.Background(), op.Cell, 10)
 	if err != nil || len(entries) > 0 || outs[0].EntryNumber != 0 {

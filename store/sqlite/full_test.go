@@ -66,7 +66,8 @@ func fillFile(t *testing.T, s store.Store) error {
 	return nil
 }
 
-// TestAFullDiskAdmitsNobody fills the file of a driver alone, and of a driver behind all wrappers: ErrNoSpace.
+// TestAFullDiskAdmitsNobody fills the file of a driver alone, and of one behind all wrappers, until calls fail. When
+// there is room again, the capacity passes: failed calls charged nothing.
 func TestAFullDiskAdmitsNobody(t *testing.T) {
 	for name, wrap := range map[string]func(*sqlite.Store) store.Store{
 		"driver": func(s *sqlite.Store) store.Store { return s },
@@ -84,7 +85,7 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 				t.Errorf("on a full disk: got %v, want ErrNoSpace", err)
 			}
 			ops := make([]law.Op, 8)
-			for i := range ops { // too long for what is left of a page
+			for i := range ops { // the keys are too long for what is left of a page
 				ops[i] = law.Op{
 					Verb: law.Take, Group: uint32(i),
 					Cell: law.Cell{Limit: "one", Key: fmt.Sprint(i, strings.Repeat("y", 500))}, Cost: 1000, Count: 1,

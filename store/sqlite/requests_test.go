@@ -12,14 +12,15 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-var perHour = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 3_600_000_000, Drain: 1}
+// slowBucket has ten units, of which one credit drains each hour.
+var slowBucket = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 3_600_000_000, Drain: 1}
 
 // requestWithID returns a request that charges two units of each key, under an id that lives for a minute.
 func requestWithID(id string, group uint32, now int64, keys ...string) (ops []law.Op) {
 	for _, key := range keys {
 		ops = append(ops, law.Op{
-			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: perHour, Cost: 2000, Count: 1,
-			ID: id, TTL: 60_000_000, Now: now,
+			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: slowBucket, Cost: 2000,
+			Count: 1, ID: id, TTL: 60_000_000, Now: now,
 		})
 	}
 	return ops
@@ -88,7 +89,9 @@ func TestARequestIsOneRow(t *testing.T) {
 	apply(t, s, requestWithID("another", 1, now, "a", "g")...)
 	expectRows("two more requests", 3, 0, 7)
 
-	reset := law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "f"}, Params: perHour, Cost: 1, Count: 1, Now: now}
+	reset := law.Op{
+		Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "f"}, Params: slowBucket, Cost: 1, Count: 1, Now: now,
+	}
 	apply(t, s, reset)
 	expectRows("reset", 3, 1, 6)
 	for i, out := range apply(t, s, request...) {
@@ -102,7 +105,7 @@ func TestARequestIsOneRow(t *testing.T) {
 	}
 	expectRows("swept too early", 3, 1, 7)
 
-	now += 10 * 3_600_000_000 * perHour.Capacity
+	now += 10 * 3_600_000_000 * slowBucket.Capacity
 	if _, err := s.Sweep(context.Background(), 1000); err != nil {
 		t.Fatal(err)
 	}

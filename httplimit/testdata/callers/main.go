@@ -1,6 +1,6 @@
-// Callers URL WAIT... sends one request by each client of Go, with the client's own settings, to URL/CLIENT/WAIT/FIELDS, all
-// at the same time. When ten seconds are over, and none of the clients' timers is near, it prints what each of the
-// callers has got.
+// Callers URL WAIT... sends one request by each client of Go, with the client's own settings, to each
+// URL/CLIENT/WAIT/FIELDS, all at the same time. After 11.5 s, when ten seconds are over and none of the clients' timers
+// is near, it prints what each of the callers has got.
 package main
 
 import (

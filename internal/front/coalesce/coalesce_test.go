@@ -43,14 +43,14 @@ func (g *gatedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome
 	return g.Store.Apply(ctx, ops, outs)
 }
 
-const now = int64(1_790_000_000_000_000)
+const testTime = int64(1_790_000_000_000_000) // the Now of takes, in us
 
 // take returns a take of some units.
 func take(key string, units int64) law.Op {
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 1000, Drain: 1}
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: units * 1000,
-		Count: 1, Now: now,
+		Count: 1, Now: testTime,
 	}
 }
 
@@ -100,18 +100,18 @@ func TestWaitersShareTheNextBatch(t *testing.T) {
 			t.Errorf("got Stats %+v, want %+v", got, want)
 		}
 		n := int64(0)
-		for i, a := range waiters {
+		for i, waiter := range waiters {
 			if i < 6 && i%2 == 1 {
 				continue // key b
 			}
 			n++
-			out := a.outs[0]
-			if want := n <= 9; (out.Granted == 1) != want || a.err != nil {
-				t.Errorf("caller %d of a: got %+v, %v; want granted %v", n, out, a.err, want)
+			out := waiter.outs[0]
+			if want := n <= 9; (out.Granted == 1) != want || waiter.err != nil {
+				t.Errorf("caller %d of a: got %+v, %v; want granted %v", n, out, waiter.err, want)
 			} else if want && out.Used != (n+1)*1000 {
 				t.Errorf("caller %d: got %d in use, want %d", n, out.Used, (n+1)*1000)
-			} else if !want && out.RetryAt != now+1_000_000 {
-				t.Errorf("caller %d: got a retry after %d, want 1,000,000", n, out.RetryAt-now)
+			} else if !want && out.RetryAt != testTime+1_000_000 {
+				t.Errorf("caller %d: got a retry after %d, want 1,000,000", n, out.RetryAt-testTime)
 			}
 		}
 		s.Close()
@@ -133,9 +133,9 @@ func TestUnequalCostsKeepTheirOrder(t *testing.T) {
 		g.releaseBatch()
 		g.releaseBatch()
 		want := []int64{1, 1, 1, 0, 1, 0, 0} // 2+2+5+1 = 10, the capacity
-		for i, a := range calls {
-			if a.outs[0].Granted != want[i] {
-				t.Errorf("caller %d, cost %d: got granted %d, want %d", i, costs[i], a.outs[0].Granted, want[i])
+		for i, c := range calls {
+			if c.outs[0].Granted != want[i] {
+				t.Errorf("caller %d, cost %d: got granted %d, want %d", i, costs[i], c.outs[0].Granted, want[i])
 			}
 		}
 		if group.outs[1].RetryAt != law.Never {
@@ -162,9 +162,9 @@ func TestCancelledCallersAreNotCharged(t *testing.T) {
 				}
 				cancel()
 				synctest.Wait()
-				for _, a := range cancelled {
-					if !errors.Is(a.err, context.Canceled) {
-						t.Errorf("a cancelled caller: got %v, want %v", a.err, context.Canceled)
+				for _, c := range cancelled {
+					if !errors.Is(c.err, context.Canceled) {
+						t.Errorf("a cancelled caller: got %v, want %v", c.err, context.Canceled)
 					}
 				}
 				if !departed {
@@ -261,9 +261,9 @@ func TestOversizedCostsAreRefused(t *testing.T) {
 		calls := []*call{startCall(ctx, s, op), startCall(ctx, s, op), startCall(ctx, s, op)}
 		g.releaseBatch()
 		g.releaseBatch()
-		for _, a := range calls {
-			if a.err != nil || a.outs[0].Err != nil || a.outs[0].RetryAt != law.Never {
-				t.Errorf("got %+v, want refused for ever", a)
+		for _, c := range calls {
+			if c.err != nil || c.outs[0].Err != nil || c.outs[0].RetryAt != law.Never {
+				t.Errorf("got %+v, want refused for ever", c)
 			}
 		}
 		s.Close()
@@ -307,7 +307,7 @@ func TestCancelAtADeadlineIsNotDone(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	for _, want := range []int64{0, 5, 5} {
+	for _, want := range []int64{0, 5, 5} { // before the first Cancel, and after each of two
 		if d, err := l.Check(t.Context(), headgate.Charge{Limit: charge.Limit, Key: "k"}); err != nil || d.Remaining != want {
 			t.Errorf("got %d free (%v), want %d", d.Remaining, err, want)
 		}

@@ -139,7 +139,7 @@ func TestTimeoutBoundsABatch(t *testing.T) {
 	}
 }
 
-// TestALargeRequestThatFailsHasNoOutcomes checks that a failed request of 256 ops, which passes the queue, has none.
+// TestALargeRequestThatFailsHasNoOutcomes checks a failed request of 256 ops, which does not queue.
 func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := coalesce.New(silentStore{}, nil)
@@ -182,7 +182,7 @@ func TestSharedOps(t *testing.T) {
 		{"another limit", func(op *law.Op) { op.Params.Capacity++ }, false, false},
 		{"another window", func(op *law.Op) { op.Window[3]++ }, false, false},
 		{"from a time", func(op *law.Op) { op.From = 1 }, false, false},
-		{"until a time", func(op *law.Op) { op.Until = now * 2 }, false, false},
+		{"until a time", func(op *law.Op) { op.Until = 2 * testTime }, false, false},
 		{"a check", func(op *law.Op) { op.Verb = law.Check }, false, false},
 		{"two checks", func(op *law.Op) { op.Verb = law.Check }, true, true},
 		{"two with a ceiling", func(op *law.Op) { op.Ceiling = 5000 }, true, true},

@@ -33,10 +33,10 @@ func (s *heldKeyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 	s.mu.Lock()
 	s.batches++
 	s.mu.Unlock()
-	var others []law.Op
+	var freeOps []law.Op
 	for _, op := range ops {
 		if !strings.HasPrefix(op.Cell.Key, s.prefix) {
-			others = append(others, op)
+			freeOps = append(freeOps, op)
 		}
 	}
 	select {
@@ -44,7 +44,7 @@ func (s *heldKeyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 		return s.Store.Apply(ctx, ops, outs)
 	default:
 	}
-	switch len(others) {
+	switch len(freeOps) {
 	case len(ops):
 		return s.Store.Apply(ctx, ops, outs)
 	case 0:
@@ -56,8 +56,8 @@ func (s *heldKeyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 		}
 	}
 	time.Sleep(time.Second)
-	answers := make([]law.Outcome, len(others))
-	err := s.Store.Apply(ctx, others, answers)
+	answers := make([]law.Outcome, len(freeOps))
+	err := s.Store.Apply(ctx, freeOps, answers)
 	for i, op := range ops {
 		if strings.HasPrefix(op.Cell.Key, s.prefix) {
 			outs[i] = law.Outcome{Err: store.ErrHeld}
@@ -68,7 +68,7 @@ func (s *heldKeyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 	return err
 }
 
-// TestAHeldKeyDelaysItsBatchOnce checks that two requests in a batch with a held key wait for one second.
+// TestAHeldKeyDelaysItsBatchOnce checks that a batch of a held and another key takes a second, and one without it none.
 func TestAHeldKeyDelaysItsBatchOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &heldKeyStore{Store: memory.New(nil), prefix: "a", free: make(chan struct{})}
@@ -106,23 +106,25 @@ func TestAHeldKeyGetsItsOwnLane(t *testing.T) {
 		s := coalesce.New(gated, &coalesce.Config{Flights: 1})
 		ctx := context.Background()
 		startCall(ctx, s, take("x", 1)) // is under way while the next ones come
-		held, other := startCall(ctx, s, take("a", 1)), startCall(ctx, s, take("b", 1))
+		heldCall, freeCall := startCall(ctx, s, take("a", 1)), startCall(ctx, s, take("b", 1))
 		close(gated.gate)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if held.outs[0].Granted != 0 || held.err != nil || other.outs[0].Granted != 1 || other.err != nil {
-			t.Errorf("after two seconds: got %+v for the held key, want no answer; got %+v, want one", held, other)
+		if heldCall.outs[0].Granted != 0 || heldCall.err != nil || freeCall.outs[0].Granted != 1 ||
+			freeCall.err != nil {
+			t.Errorf("after 2 s: got %+v for the held key, want no answer; got %+v, want one", heldCall, freeCall)
 		}
-		next := startCall(ctx, s, take("a", 1)) // waits for the first of its key
+		nextCall := startCall(ctx, s, take("a", 1)) // waits for the first of its key
 		begin := time.Now()
-		other = startCall(ctx, s, take("b", 1))
-		if other.outs[0].Granted != 1 || time.Since(begin) != 0 {
-			t.Errorf("another key: got %+v after %v, want it granted at once", other, time.Since(begin))
+		freeCall = startCall(ctx, s, take("b", 1))
+		if freeCall.outs[0].Granted != 1 || time.Since(begin) != 0 {
+			t.Errorf("another key: got %+v after %v, want it granted at once", freeCall, time.Since(begin))
 		}
 		close(inner.free)
 		synctest.Wait()
-		if held.outs[0].Used != 1000 || next.outs[0].Used != 2000 || held.err != nil || next.err != nil {
-			t.Errorf("when free: got %+v and %+v, want both granted in their order", held, next)
+		if heldCall.outs[0].Used != 1000 || nextCall.outs[0].Used != 2000 || heldCall.err != nil ||
+			nextCall.err != nil {
+			t.Errorf("when free: got %+v and %+v, want both granted in their order", heldCall, nextCall)
 		}
 		s.Close()
 	})
@@ -150,20 +152,20 @@ func TestMoreHeldKeysThanLanes(t *testing.T) {
 		for _, key := range []string{"a1", "a2"} {
 			gated.gate = make(chan struct{})
 			startCall(ctx, s, take("x", 1)) // is under way while the next ones come
-			held, other := startCall(ctx, s, take(key, 1)), startCall(ctx, s, take("b", 1))
-			heldCalls = append(heldCalls, held)
+			heldCall, freeCall := startCall(ctx, s, take(key, 1)), startCall(ctx, s, take("b", 1))
+			heldCalls = append(heldCalls, heldCall)
 			close(gated.gate)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			if other.outs[0].Granted != 1 || held.outs[0].Granted != 0 || held.err != nil {
-				t.Errorf("%s: got %+v, want no answer; another key: got %+v, want one", key, held, other)
+			if freeCall.outs[0].Granted != 1 || heldCall.outs[0].Granted != 0 || heldCall.err != nil {
+				t.Errorf("%s: got %+v, want no answer; another key: got %+v, want one", key, heldCall, freeCall)
 			}
 		}
 		close(inner.free)
 		synctest.Wait()
-		for _, held := range heldCalls {
-			if held.outs[0].Granted != 1 || held.err != nil {
-				t.Errorf("when free: got %+v, %v; want it granted", held.outs, held.err)
+		for _, heldCall := range heldCalls {
+			if heldCall.outs[0].Granted != 1 || heldCall.err != nil {
+				t.Errorf("when free: got %+v, %v; want it granted", heldCall.outs, heldCall.err)
 			}
 		}
 		s.Close()
@@ -178,17 +180,17 @@ func TestAKeyHeldBeyondTimeoutFails(t *testing.T) {
 		s := coalesce.New(gated, &coalesce.Config{Flights: 1, Timeout: 5 * time.Second})
 		ctx := context.Background()
 		startCall(ctx, s, take("x", 1))
-		held := startCall(ctx, s, take("a", 1))
+		heldCall := startCall(ctx, s, take("a", 1))
 		startCall(ctx, s, take("b", 1))
 		close(gated.gate)
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
-		if !errors.Is(held.err, store.ErrConflict) {
-			t.Errorf("after 7 s: got %+v, want a conflict", held)
+		if !errors.Is(heldCall.err, store.ErrConflict) {
+			t.Errorf("after 7 s: got %+v, want a conflict", heldCall)
 		}
 		close(inner.free)
-		if next := startCall(ctx, s, take("a", 1)); next.outs[0].Used != 1000 {
-			t.Errorf("when free: got %+v, want the first charge", next)
+		if nextCall := startCall(ctx, s, take("a", 1)); nextCall.outs[0].Used != 1000 {
+			t.Errorf("when free: got %+v, want the first charge", nextCall)
 		}
 		s.Close()
 	})

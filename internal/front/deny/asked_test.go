@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestOneCallerRefreshesARefusal checks for which charges justEnded returns the refusal of their cell: those that it
-// refused, from its end until its refresh must have come.
-func TestOneCallerRefreshesARefusal(t *testing.T) {
+// TestJustEndedFindsAnEndedRefusal checks for which charges justEnded returns the refusal of their cell: those that it
+// refused, from its end until two seconds after it came.
+func TestJustEndedFindsAnEndedRefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		after  time.Duration // since the refusal, which lasts for 300 ms
 		change func(*law.Op)
@@ -48,8 +48,8 @@ func TestOneCallerRefreshesARefusal(t *testing.T) {
 	}
 }
 
-// TestRepeatGroup checks local refusals of requests, and that a request that must go to the store gets no outcomes.
-func TestRepeatGroup(t *testing.T) {
+// TestWhichRequestsAreRefusedLocally checks repeatGroup, and that a request for the store gets no new outcomes from it.
+func TestWhichRequestsAreRefusedLocally(t *testing.T) {
 	withBlock := func(op law.Op) law.Op { op.Params.Block = 1; return op }
 	withID := chargeOf("new")
 	withID.ID = "id"
@@ -58,24 +58,24 @@ func TestRepeatGroup(t *testing.T) {
 	local := func(granted, used, retryAt, clock int64) law.Outcome {
 		return law.Outcome{Granted: granted, Used: used, RetryAt: retryAt, Clock: clock, Via: law.ViaLocal}
 	}
-	refused := local(0, 3000, baseTime+1_000_000, baseTime+400)
+	refused, wouldPass := local(0, 3000, baseTime+1_000_000, baseTime+400), local(1, 0, 0, baseTime+400)
 	for name, c := range map[string]struct {
 		ops  []law.Op
 		want []law.Outcome // nil: the request goes to the store
 	}{
-		"one":                       {[]law.Op{charge(1000)}, []law.Outcome{refused}},
-		"one of a limit that would": {[]law.Op{withBlock(chargeOf("b"))}, []law.Outcome{refused}},
-		"the second":                {[]law.Op{chargeOf("new"), charge(1000)}, []law.Outcome{local(1, 0, 0, baseTime+400), refused}},
-		"the first":                 {[]law.Op{charge(1000), chargeOf("new")}, []law.Outcome{refused, local(1, 0, 0, baseTime+400)}},
-		"both, one of them later": {
+		"one":                     {[]law.Op{charge(1000)}, []law.Outcome{refused}},
+		"one of a blocking limit": {[]law.Op{withBlock(chargeOf("b"))}, []law.Outcome{refused}},
+		"the second":              {[]law.Op{chargeOf("new"), charge(1000)}, []law.Outcome{wouldPass, refused}},
+		"the first":               {[]law.Op{charge(1000), chargeOf("new")}, []law.Outcome{refused, wouldPass}},
+		"two, one of them later": {
 			[]law.Op{chargeOf("late"), charge(1000), chargeOf("new")},
-			[]law.Outcome{local(0, 3000, baseTime+1_000_000, baseTime+100), refused, local(1, 0, 0, baseTime+400)},
+			[]law.Outcome{local(0, 3000, baseTime+1_000_000, baseTime+100), refused, wouldPass},
 		},
 		"one without a refusal": {[]law.Op{chargeOf("new")}, nil},
 		"two of them":           {[]law.Op{chargeOf("new"), chargeOf("new2")}, nil},
 		"one of two blocks":     {[]law.Op{charge(1000), withBlock(chargeOf("b"))}, nil},
 		"one of two has an ID":  {[]law.Op{charge(1000), withID}, nil},
-		"one of two is wrong":   {[]law.Op{charge(1000), invalid}, nil},
+		"one of two is invalid": {[]law.Op{charge(1000), invalid}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withStore(t, func(t *testing.T, s *Store) {
@@ -129,7 +129,7 @@ func TestRefusalsOfTheRestOfABatchAreCached(t *testing.T) {
 		cached.Cost, uncached.Cost, uncached.Group = 4000, 4000, 2
 		reset := uncached
 		reset.Verb = law.Reset
-		apply(reset)
+		apply(reset) // now the drop counts of the two cells differ
 		apply(cached)
 		if outs := apply(cached, uncached); outs[0].Via != law.ViaLocal || outs[1].Via != law.ViaStore {
 			t.Errorf("got %+v, want a local refusal, and one of the store", outs)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// countingStore is a memory store that counts calls of Apply.
+// countingStore is a store that counts calls of Apply.
 type countingStore struct {
 	store.Store
 	calls atomic.Int64
@@ -72,17 +72,17 @@ func TestARefusalIsRepeatedUntilItsTime(t *testing.T) {
 		for range 2 {
 			mustApply(t, s, op)
 		}
-		first := mustApply(t, s, op)[0] // the last one that fits: the next will be refused
-		first.RetryAt = first.Clock + perSecond.Unit
+		lastGrant := mustApply(t, s, op)[0] // the next charge will be refused
+		retryAt := lastGrant.Clock + perSecond.Unit
 		out := mustApply(t, s, op)[0]
-		if out.Via != law.ViaLocal || out.RetryAt != first.RetryAt || out.Used != first.Used {
+		if out.Via != law.ViaLocal || out.RetryAt != retryAt || out.Used != lastGrant.Used {
 			t.Fatalf("after the last: got %+v, want a local refusal", out)
 		}
 		for i := range 9 {
 			time.Sleep(100 * time.Millisecond)
 			out := mustApply(t, s, op)[0]
-			if out.Granted != 0 || out.Via != law.ViaLocal || out.RetryAt != first.RetryAt ||
-				out.Clock != first.Clock+int64(i+1)*100_000 {
+			if out.Granted != 0 || out.Via != law.ViaLocal || out.RetryAt != retryAt ||
+				out.Clock != lastGrant.Clock+int64(i+1)*100_000 {
 				t.Fatalf("after %d ms: got %+v, want a local refusal", 100*(i+1), out)
 			}
 			b, decided := s.TakeOne(context.Background(), op.Cell, &op.Params, op.Cost)
@@ -136,8 +136,7 @@ func TestManyRefusedCallersShareOneCallAtATime(t *testing.T) {
 func TestALongRefusalIsRefreshedEverySecond(t *testing.T) {
 	withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 		hourly := law.Params{
-			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1000, Step: 3_600_000_000,
-			Drain: law.Max,
+			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: law.Max,
 		}
 		for range 100 {
 			mustApply(t, s, take("k", hourly, 1))
@@ -149,7 +148,7 @@ func TestALongRefusalIsRefreshedEverySecond(t *testing.T) {
 	})
 }
 
-func TestOtherCosts(t *testing.T) {
+func TestARefusalHoldsForLargerCosts(t *testing.T) {
 	withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 		mustApply(t, s, take("k", perSecond, 2))
 		mustApply(t, s, take("k", perSecond, 2)) // refused for 1 s
@@ -172,10 +171,7 @@ func TestOtherCosts(t *testing.T) {
 }
 
 func TestAChangedCellDropsItsRefusal(t *testing.T) {
-	for name, verb := range map[string]law.Verb{
-		"reset": law.Reset, "a block lifted": law.Block,
-		"a return": law.Return,
-	} {
+	for name, verb := range map[string]law.Verb{"reset": law.Reset, "lifted block": law.Block, "return": law.Return} {
 		t.Run(name, func(t *testing.T) {
 			withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 				op := take("k", perSecond, 3)
@@ -253,8 +249,8 @@ func TestARequestIsRefusedForOneOfItsCharges(t *testing.T) {
 
 func TestChargesWithARecordReachTheStore(t *testing.T) {
 	history := law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, History: 7_200_000_000}
-	blocks := perSecond
-	blocks.Block = 60_000_000
+	blocking := perSecond
+	blocking.Block = 60_000_000
 	withID := take("k", perSecond, 3)
 	withID.ID = "id"
 	for name, ops := range map[string][]law.Op{
@@ -262,7 +258,7 @@ func TestChargesWithARecordReachTheStore(t *testing.T) {
 		"an ID":                     {withID},
 		"a request of which one limit blocks": {
 			take("k", perSecond, 3),
-			{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "blocks", Key: "k"}, Params: blocks, Cost: 1, Count: 1},
+			{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "blocks", Key: "k"}, Params: blocking, Cost: 1, Count: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +274,7 @@ func TestChargesWithARecordReachTheStore(t *testing.T) {
 	}
 }
 
-func TestClosed(t *testing.T) {
+func TestAfterCloseNothingIsDecided(t *testing.T) {
 	s := deny.New(memory.New(nil))
 	op := take("k", perSecond, 4)
 	mustApply(t, s, op)

@@ -29,8 +29,8 @@ func (s *slowRefusalStore) Apply(ctx context.Context, ops []law.Op, outs []law.O
 	return err
 }
 
-// TestALaterGrantOverridesARefusal checks that a refusal is not repeated after a grant that the store
-// made later, whichever of the two arrives first. Its time would be earlier than the grant's.
+// TestALaterGrantOverridesARefusal checks that a refusal is not repeated after a grant that the store made later,
+// whichever of the two arrives first. A repeated one would have a time before the grant's.
 func TestALaterGrantOverridesARefusal(t *testing.T) {
 	for _, grantFirst := range []bool{true, false} { // whether the grant arrives before the refusal
 		synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func (s *slowGrantStore) Apply(ctx context.Context, ops []law.Op, outs []law.Out
 // earlyClockStore is a store that reads its clock before it decides.
 type earlyClockStore struct {
 	store.Store
-	lead int64 // microseconds
+	lead int64 // how long before, in microseconds
 }
 
 func (s *earlyClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -98,8 +98,8 @@ func (s *earlyClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Ou
 	return err
 }
 
-// TestARefusalOfAStoreThatWaitedForALock has a store that decides 400 ms late: its refusal must end at its time.
-func TestARefusalOfAStoreThatWaitedForALock(t *testing.T) {
+// TestARefusalThatWaitedForALockEndsAtItsTime has a store that decides 400 ms after it reads its clock.
+func TestARefusalThatWaitedForALockEndsAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := deny.New(&earlyClockStore{memory.New(nil), 400_000})
 		defer s.Close()

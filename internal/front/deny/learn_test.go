@@ -162,8 +162,8 @@ func TestAGrantAfterARefusal(t *testing.T) {
 		change func(r *refusal, op *law.Op)
 		want   int
 	}{
-		"it would have met it":              {1000, 1000, 5, nil, ended},
-		"another credit, and it would pass": {1000, 1001, 5, nil, extended},
+		"the refused charge would have fit": {1000, 1000, 5, nil, ended},
+		"it lacked a credit":                {1000, 1001, 5, nil, extended},
 		"where nothing may be in use":       {0, 0, 5, nil, ended},
 		"where something is in use":         {0, 1, 5, nil, extended},
 		"from before the refusal":           {1000, 1000, -1, nil, unchanged},
@@ -241,10 +241,10 @@ func TestTimeOfTheLastGrant(t *testing.T) {
 	} {
 		withStore(t, func(t *testing.T, s *Store) {
 			op := charge(1000)
-			last := &s.lastGrants[s.hash(op.Cell)]
-			last.Store(c.last)
+			lastGrant := &s.lastGrants[s.hash(op.Cell)]
+			lastGrant.Store(c.last)
 			s.recordGrant(&op, &law.Outcome{Granted: 1, Clock: c.clock}, 0, s.now())
-			if got := last.Load(); got != c.want {
+			if got := lastGrant.Load(); got != c.want {
 				t.Errorf("a grant at %d after one at %d: got last grant %d, want %d", c.clock, c.last, got, c.want)
 			}
 		})

@@ -206,7 +206,7 @@ func TestTakeOneReportsABlock(t *testing.T) {
 		r := s.addRefusal(op, time.Second)
 		r.out.State.BlockedUntil = baseTime + 300_000
 		for _, c := range []struct {
-			after   time.Duration
+			after   time.Duration // since the call before
 			blocked bool
 		}{{0, true}, {299_999 * time.Microsecond, true}, {time.Microsecond, false}, {time.Millisecond, false}} {
 			time.Sleep(c.after)

@@ -27,7 +27,6 @@ type storePair struct {
 }
 
 // limits are the parameters of the ops.
-
 var limits = []law.Params{
 	perSecond,
 	{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 100_000, Drain: 1000},
@@ -133,8 +132,8 @@ func (p *storePair) step() {
 	}
 }
 
-// wrongRetry reports whether a repeated refusal says wrongly when the cost could pass. With a log, and with a limit
-// that blocks, later charges may have moved that time, which only the store knows: the repeated time may be too early.
+// wrongRetry reports whether a repeated refusal says wrongly when the cost could pass. With a log, a limit that blocks,
+// or takes by TakeOne, the store may have moved that time since: then the repeated time may be too early.
 func (p *storePair) wrongRetry(op *law.Op, got, want int64) bool {
 	if p.takeOne || op.Params.Kind == law.Log || op.Params.Block > 0 {
 		return got > want

@@ -95,7 +95,7 @@ func TestEachGroupIsDecidedByItself(t *testing.T) {
 				t.Errorf("got %v, want %v", err, c.result)
 			}
 			for i, want := range strings.ReplaceAll(c.want, " ", "") {
-				if got := answerer(&outs[i]); got != string(want) {
+				if got := letterOf(&outs[i]); got != string(want) {
 					t.Errorf("op %d: got %s, want %c: %+v", i, got, want, outs[i])
 				}
 			}
@@ -106,8 +106,8 @@ func TestEachGroupIsDecidedByItself(t *testing.T) {
 	}
 }
 
-// answerer returns the letter of an outcome in the tests.
-func answerer(out *law.Outcome) string {
+// letterOf returns the letter that stands for an outcome in TestEachGroupIsDecidedByItself.
+func letterOf(out *law.Outcome) string {
 	switch {
 	case errors.Is(out.Err, errA):
 		return "A"

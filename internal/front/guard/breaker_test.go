@@ -197,7 +197,7 @@ func (*lateConflictStore) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome
 	return store.ErrConflict
 }
 
-// TestErrorsThatOpenTheBreaker calls a store five times, of which a part of the ops fail, or all.
+// TestErrorsThatOpenTheBreaker calls a store five times with three ops, of which some or all fail.
 func TestErrorsThatOpenTheBreaker(t *testing.T) {
 	for _, c := range []struct {
 		name  string

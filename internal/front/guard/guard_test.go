@@ -37,7 +37,7 @@ func (s remoteStore) Sweep(ctx context.Context, maxCells int) (int, error) {
 
 func (s remoteStore) Close() error { return s.memory.Close() }
 
-// silentConfig returns a configuration that discards the lines of the log.
+// silentConfig makes a configuration, or a new one if c is nil, discard the lines of the log, and returns it.
 func silentConfig(c *guard.Config) *guard.Config {
 	if c == nil {
 		c = &guard.Config{}
@@ -179,8 +179,8 @@ func TestLastingRequestsHaveNoFallback(t *testing.T) {
 	}
 }
 
-// TestTheBreaker counts the calls of a store that is away, and checks that it decides 600 ms after its return.
-func TestTheBreaker(t *testing.T) {
+// TestTheBreakerSparesAnAwayStore counts the calls of a store, and checks that it decides 600 ms after its return.
+func TestTheBreakerSparesAnAwayStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
@@ -298,7 +298,7 @@ func TestACancelledCallHasNoFallback(t *testing.T) {
 	})
 }
 
-// TestWaitersWaitForTheStore checks that Wait waits for an absent store until its deadline, though the limit allows.
+// TestWaitersWaitForTheStore checks that Wait waits for a silent store until its deadline, although of "away allow".
 func TestWaitersWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(newRemoteStore(), nil)

@@ -218,18 +218,19 @@ func TestLeasesOfAShareAreMerged(t *testing.T) {
 		remaining := newProcess(shared, nil)
 		defer remaining.guard.Close()
 		takeOne(t, remaining, shareLimit)
-		var others []*process
+		var leaving []*process
 		for range 11 {
 			p := newProcess(shared, nil)
 			takeOne(t, p, shareLimit)
-			others = append(others, p)
+			leaving = append(leaving, p)
 		}
 		waitForShares()
 		var maxRate int64
-		for i, p := range others {
+		for i, p := range leaving {
 			p.guard.Close()
 			waitForShares()
-			if got, want := remaining.guard.Stats().Share, 1/float64(11-i); got != float64(int64(want*720720))/720720 {
+			const units = 720720 // totalUnits of package guard
+			if got, want := remaining.guard.Stats().Share, 1/float64(11-i); got != float64(int64(want*units))/units {
 				t.Errorf("got share %v with %d others, want %v", got, 10-i, want)
 			}
 			oldCalls := remaining.conn.calls.Load()
@@ -244,7 +245,7 @@ func TestLeasesOfAShareAreMerged(t *testing.T) {
 	})
 }
 
-// TestAShareThatCannotBeGivenBackIsNotUsed has a store on which returns fail.
+// TestAShareThatCannotBeGivenBackIsNotUsed has a process whose returns fail.
 func TestAShareThatCannotBeGivenBackIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newRemoteStore()

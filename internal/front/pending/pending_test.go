@@ -47,9 +47,8 @@ func newServer(failures int64, err error) *server {
 	return s
 }
 
-// errAway is the error of a server that is not reachable yet.
 var (
-	errAway = fmt.Errorf("dial: %w", store.ErrUnavailable)
+	errAway = fmt.Errorf("dial: %w", store.ErrUnavailable) // of a server that is not reachable yet
 	limit   = headgate.MustParse("token-bucket 5/1h")
 )
 
@@ -106,18 +105,15 @@ func TestWithinBoundsTheAttempts(t *testing.T) {
 		"once":        {within: 0, after: 0, err: errAway, attempts: []int64{1, 1}},
 		"for a while": {within: 2 * time.Second, after: 2 * time.Second, err: errAway, attempts: []int64{4, 12}},
 		"no password": {
-			within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup,
-			attempts: []int64{4, 12},
+			within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup, attempts: []int64{4, 12},
 		},
 		"a wrong URL":    {within: pending.NoLimit, after: 0, err: store.ErrInvalid, attempts: []int64{1, 1}},
 		"a newer schema": {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, attempts: []int64{1, 1}},
 		"no answer": {
-			within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true,
-			attempts: []int64{1, 2},
+			within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true, attempts: []int64{1, 2},
 		},
 		"no answer, one time": {
-			within: 0, after: pending.AttemptWithin, err: errAway, hang: true,
-			attempts: []int64{1, 1},
+			within: 0, after: pending.AttemptWithin, err: errAway, hang: true, attempts: []int64{1, 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +141,7 @@ func TestWithinBoundsTheAttempts(t *testing.T) {
 	}
 }
 
-// TestPausesGrow checks that the pauses between attempts grow to half a second, up to a second.
+// TestPausesGrow checks that the pauses between attempts grow from 0.1 s at most to between 0.5 s and 1 s.
 func TestPausesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer(1<<60, errAway)

@@ -44,19 +44,19 @@ func TestCloseReturnsTokensInBatches(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		returned, next := map[law.Cell]int64{}, uint32(1)
+		returned, nextGroup := map[law.Cell]int64{}, uint32(1)
 		var sizes []int
 		for _, ops := range inner.batches[oldBatches:] {
 			sizes = append(sizes, len(ops))
 			for i := range ops {
-				if ops[i].Verb != law.Return || ops[i].Group != next {
-					t.Fatalf("%+v, want a return of group %d", ops[i], next)
+				if ops[i].Verb != law.Return || ops[i].Group != nextGroup {
+					t.Fatalf("%+v, want a return of group %d", ops[i], nextGroup)
 				}
-				next++
+				nextGroup++
 				returned[ops[i].Cell] += ops[i].Cost
 			}
 		}
-		credits := returned[law.Cell{Limit: "l", Key: "7"}] // five were fetched, and one of them was handed out
+		credits := returned[law.Cell{Limit: "l", Key: "7"}] // four of the five charges that were fetched
 		if fmt.Sprint(sizes) != "[256 256 88]" || len(returned) != 600 || credits != 40 {
 			t.Errorf("got batches of %d, %d keys, %d credits; want 256, 256 and 88, 600 and 40", sizes, len(returned), credits)
 		}

@@ -20,8 +20,8 @@ import (
 
 const killedLimit = "token-bucket 500/s burst 100 prefetch 20%/400ms"
 
-// runIfChild returns, unless this is a child process of TestKilledProcessesKeepTheBound: then it takes
-// from one key until it is killed, and prints between which times each charge passed.
+// runIfChild returns, unless this is a child process of TestKilledProcessesKeepTheBound: then it takes from one key
+// until it is killed, and prints between which times each charge passed, and its Via.
 func runIfChild() {
 	dsn := dbtest.Task()
 	if dsn == "" {
@@ -56,8 +56,8 @@ type admission struct {
 	via                string
 }
 
-// TestKilledProcessesKeepTheBound lets four processes take from one key of a PostgreSQL, and kills three
-// of them. In no interval may more pass than the bound.
+// TestKilledProcessesKeepTheBound lets four processes take from one key of a PostgreSQL, and kills three of them while
+// the last one goes on. In no interval may more pass than the bound.
 func TestKilledProcessesKeepTheBound(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	var mu sync.Mutex
@@ -116,7 +116,7 @@ func TestKilledProcessesKeepTheBound(t *testing.T) {
 			}
 			count++
 			d := time.Duration(last.endedAt-first.startedAt) * time.Microsecond
-			if float64(count) > 100+500*(d.Seconds()+0.4)+1e-6 {
+			if float64(count) > 100+500*(d.Seconds()+0.4)+1e-6 { // burst + rate x (time + life)
 				t.Fatalf("got %d charges in %v, want %v at most", count, d, bound.In(d))
 			}
 		}

@@ -13,14 +13,14 @@ var perSecond = law.Params{
 	Prefetch: 1000, PrefetchLife: 1_000_000,
 }
 
-// charge returns a take of one charge.
+// charge returns a take that costs some credits.
 func charge(p law.Params, cost int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: cost, Count: 1,
 	}
 }
 
-// storeLead is how far the store's clock is ahead of the process's clock.
+// storeLead is how far the store's clock is ahead of the process's clock, in microseconds.
 const storeLead = 1_000_000_000
 
 // process holds tokens of a cell, at a time of its own clock.
@@ -28,7 +28,7 @@ type process struct {
 	t      *testing.T
 	tokens *localTokens
 	now    int64
-	cell   law.State
+	cell   law.State // in the store
 }
 
 func newProcess(t *testing.T, p law.Params) *process {
@@ -50,7 +50,7 @@ func (p *process) fetch(cost, count int64) (total, own law.Outcome) {
 	return total, p.tokens.finishFetch(&op, &total, p.now)
 }
 
-// mustHold fails the test unless the tokens are worth exactly so many credits.
+// mustHold fails the test unless the tokens are worth exactly so many credits. It hands them out.
 func (p *process) mustHold(credits int64) {
 	p.t.Helper()
 	if _, ok := p.tokens.handOut(&p.tokens.params, credits+1, p.now); ok {
@@ -83,7 +83,7 @@ func TestOutcomeOfALocalCharge(t *testing.T) {
 	}
 }
 
-func TestHandOut(t *testing.T) {
+func TestHandOutGrantsWhatIsHeld(t *testing.T) {
 	otherParams := perSecond
 	otherParams.Drain++
 	for name, c := range map[string]struct {
@@ -91,7 +91,7 @@ func TestHandOut(t *testing.T) {
 		p       law.Params
 		cost    int64
 		after   int64 // microseconds since the fetch of 10 + 40 credits
-		ok      bool
+		want    bool
 	}{
 		"all that is held":       {nil, perSecond, 40, 0, true},
 		"a credit of it":         {nil, perSecond, 1, 0, true},
@@ -111,8 +111,8 @@ func TestHandOut(t *testing.T) {
 				c.prepare(p.tokens)
 			}
 			out, ok := p.tokens.handOut(&c.p, c.cost, p.now+c.after)
-			if ok != c.ok || ok && (out.Granted != 1 || out.Used != 10+c.cost) || !ok && out != (law.Outcome{}) {
-				t.Errorf("got %v, %+v; want %v", ok, out, c.ok)
+			if ok != c.want || ok && (out.Granted != 1 || out.Used != 10+c.cost) || !ok && out != (law.Outcome{}) {
+				t.Errorf("got %v, %+v; want %v", ok, out, c.want)
 			}
 		})
 	}
@@ -188,8 +188,8 @@ func TestGiveBackWithoutTokens(t *testing.T) {
 	}
 }
 
-// TestRequest checks which caller fetches, which one waits for the fetch, and which one gets local tokens.
-func TestRequest(t *testing.T) {
+// TestRequestFetchesWaitsOrHandsOut checks which caller fetches, which one waits for that, and which one gets tokens.
+func TestRequestFetchesWaitsOrHandsOut(t *testing.T) {
 	p := newProcess(t, perSecond)
 	op := charge(perSecond, 10)
 	out, wait, count, discarded := p.tokens.request(&op, p.now)
@@ -324,6 +324,6 @@ func TestSeveralGrantsExpireTogether(t *testing.T) {
 		p.fetch(cost, 2)
 		p.now += 100
 	}
-	p.now += 1_000_000 - 200 // the second grant, of 200 µs ago, expires
+	p.now += 1_000_000 - 200 // the first two grants, of 300 and 200 µs ago, expire
 	p.mustHold(40)
 }

@@ -63,7 +63,7 @@ func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, c
 	return d
 }
 
-// TestAFastKeyIsServedFromItsPrefetch checks that a slow key is served by the store alone.
+// TestAFastKeyIsServedFromItsPrefetch checks also that a slow key is served by the store alone.
 func TestAFastKeyIsServedFromItsPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &countingStore{Store: memory.New(nil)}
@@ -90,7 +90,7 @@ func TestAFastKeyIsServedFromItsPrefetch(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			take(t, l, limit, "slow", "1")
 		}
-		if inner.calls != fastCalls+10 || inner.credits > (500+10+100)*limit.Params().Unit { // with a prefetch
+		if inner.calls != fastCalls+10 || inner.credits > (500+10+100)*limit.Params().Unit { // 100: a prefetch
 			t.Errorf("got %d calls for 10 charges of a slow key, %d credits", inner.calls-fastCalls, inner.credits)
 		}
 		s.Close()

@@ -30,7 +30,7 @@ type heldStore struct {
 	answers []chan error // the held ones, the oldest first
 }
 
-// withHeldStore runs a test in a bubble of time, on a heldStore.
+// withHeldStore runs a test in a bubble of time, on a heldStore whose answers the test has to release.
 func withHeldStore(t *testing.T, test func(t *testing.T, s *heldStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func (s *heldStore) releaseAt(i int, err error) {
 	s.mu.Lock()
 	if i >= len(s.answers) {
 		s.mu.Unlock()
-		s.t.Fatalf("got %d answers, want more", i)
+		s.t.Fatalf("got no held answer %d, want one", i)
 	}
 	answer := s.answers[i]
 	s.answers = slices.Delete(s.answers, i, i+1)
@@ -291,9 +291,9 @@ func TestCloseFailsWaiters(t *testing.T) {
 // TestAChangedLimitFetchesAnew checks that a charge of a changed limit gets no tokens of the old limit.
 func TestAChangedLimitFetchesAnew(t *testing.T) {
 	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
-		otherParams := charge(perSecond, 10)
-		otherParams.Params.Capacity *= 2
-		for _, op := range []law.Op{otherParams, charge(perSecond, 10)} {
+		changedOp := charge(perSecond, 10)
+		changedOp.Params.Capacity *= 2
+		for _, op := range []law.Op{changedOp, charge(perSecond, 10)} {
 			before := s.HandedOut()
 			if out := mustApply(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore || s.HandedOut() != before {
 				t.Errorf("got %+v, want a charge of the store", out)

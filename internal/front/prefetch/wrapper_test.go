@@ -110,8 +110,8 @@ func TestMayPrefetch(t *testing.T) {
 	}
 }
 
-// TestApplyDecidesPartOfABatchLocally checks that Apply decides groups of one charge of key k locally, unless k is
-// reset before in the batch, and sends the other ops to the store.
+// TestApplyDecidesPartOfABatchLocally checks that Apply decides groups of one charge of key k locally, and sends the
+// other ops to the store. A batch with a reset goes to the store as a whole.
 func TestApplyDecidesPartOfABatchLocally(t *testing.T) {
 	op := func(group uint32, key string, change func(*law.Op)) law.Op {
 		op := charge(perSecond, 10)
@@ -176,8 +176,8 @@ func TestApplyDecidesPartOfABatchLocally(t *testing.T) {
 	}
 }
 
-// TestApplyWhenTheStoreFailsForTheRest checks that the local charges of a batch stay granted if the store fails.
-func TestApplyWhenTheStoreFailsForTheRest(t *testing.T) {
+// TestLocalChargesStayGrantedIfTheStoreFails checks a batch of which the store gets the rest.
+func TestLocalChargesStayGrantedIfTheStoreFails(t *testing.T) {
 	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
 		inner.beforeApply = func(_ context.Context, _ []law.Op, outs []law.Outcome) error {
 			outs[0].Granted = 1 // Apply must clear it, as it returns an error
@@ -295,8 +295,8 @@ func TestTakeOneHandsOutTokens(t *testing.T) {
 	})
 }
 
-// TestTakeOneWithoutAPrefetch checks that the inner store's TakeOne decides for a limit without a prefetch.
-func TestTakeOneWithoutAPrefetch(t *testing.T) {
+// TestTakeOneWithoutAPrefetchIsTheStores checks that the inner store's TakeOne decides for a limit without a prefetch.
+func TestTakeOneWithoutAPrefetchIsTheStores(t *testing.T) {
 	inner := memory.New(nil)
 	s := New(inner)
 	defer s.Close()
@@ -326,8 +326,8 @@ func (grantingStore) TakeOne(context.Context, law.Cell, *law.Params, int64) (sto
 	return store.Brief{Granted: true}, true
 }
 
-// TestApplyWithACancelledContext checks that Apply with a cancelled context fails, though tokens are held.
-func TestApplyWithACancelledContext(t *testing.T) {
+// TestApplyWithACancelledContextFails checks that it fails though tokens are held.
+func TestApplyWithACancelledContextFails(t *testing.T) {
 	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()

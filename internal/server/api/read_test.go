@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// newRequest has a function for each type of request, which returns a new value.
-var newRequest = []func() any{
+// newRequests has functions that return a new value, each of another type of request.
+var newRequests = []func() any{
 	func() any { return new(api.Batch) },
 	func() any { return new(api.Request) },
 	func() any { return new(api.Reserve) },
@@ -32,7 +32,7 @@ var newRequest = []func() any{
 	func() any { return new(api.Rollback) },
 }
 
-// memberNames are the names of all members of the types of newRequest.
+// memberNames are the names of members that readStrictly knows: most of those of the types of newRequests.
 var memberNames = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
 	"for", "reason", "keep", "method", "host", "uri", "headers", "client",
@@ -44,7 +44,7 @@ const leaseText = `{"held":[{"limit":"l","key":"k","number":1}]}`
 // requestTexts are valid and invalid requests.
 var requestTexts = []struct {
 	text    string
-	request int    // index of the type in newRequest
+	request int    // index of the type in newRequests
 	wantErr string // part of the error; "" if the text is valid
 }{
 	{`{"requests":[{"limit":"login","key":"alice"}]}`, 0, ""},
@@ -177,8 +177,8 @@ var requestTexts = []struct {
 func TestRequestsAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	for _, tt := range requestTexts {
-		err := api.Read([]byte(tt.text), newRequest[tt.request]())
-		switch valid := compareStrict(t, []byte(tt.text), newRequest[tt.request]); {
+		err := api.Read([]byte(tt.text), newRequests[tt.request]())
+		switch valid := compareStrict(t, []byte(tt.text), newRequests[tt.request]); {
 		case valid != (tt.wantErr == ""):
 			t.Errorf("%q: got valid %v, %v, want %v", tt.text, valid, err, !valid)
 		case !valid && !strings.HasPrefix(err.Error(), tt.wantErr) && !strings.Contains(err.Error(), ": "+tt.wantErr) &&
@@ -188,7 +188,7 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	}
 }
 
-// TestObservedHeadersAreReadStrictly checks that all names of headers are valid, and what is not.
+// TestObservedHeadersAreReadStrictly checks that headers may have any name, and which headers are errors.
 func TestObservedHeadersAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	var members strings.Builder
@@ -213,7 +213,7 @@ func TestObservedHeadersAreReadStrictly(t *testing.T) {
 	}
 }
 
-// TestReadOfACutOffText checks the error for each valid text that is cut off after each byte.
+// TestReadOfACutOffText checks the errors about each valid text, cut off after each of its bytes.
 func TestReadOfACutOffText(t *testing.T) {
 	t.Parallel()
 	for _, tt := range requestTexts {
@@ -222,7 +222,7 @@ func TestReadOfACutOffText(t *testing.T) {
 		}
 		text := strings.TrimRight(tt.text, " \n")
 		for i := 1; i < len(text); i++ {
-			err := api.Read([]byte(text[:i]), newRequest[tt.request]())
+			err := api.Read([]byte(text[:i]), newRequests[tt.request]())
 			if err == nil || !strings.Contains(err.Error(), "ends in the middle") &&
 				!strings.Contains(err.Error(), "empty") && !strings.Contains(err.Error(), "UTF-8") {
 				t.Errorf("%q: got %v, want that it ends in the middle", text[:i], err)
@@ -231,7 +231,8 @@ func TestReadOfACutOffText(t *testing.T) {
 	}
 }
 
-// TestOversizedBodiesAreRefusedEarly checks that 4 MiB of the shortest elements are refused before they take memory.
+// TestOversizedBodiesAreRefusedEarly checks that 4 MiB of the shortest elements are refused after at most 16 MiB of
+// memory, and that as many elements as are allowed are read.
 func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 	const maxAlloc = 16 << 20
 	for _, tt := range []struct {
@@ -257,20 +258,20 @@ func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 		var err error
 		var memBefore, memAfter runtime.MemStats
 		runtime.ReadMemStats(&memBefore)
-		err = api.Read(text, newRequest[tt.request]())
+		err = api.Read(text, newRequests[tt.request]())
 		runtime.ReadMemStats(&memAfter)
 		allocated := memAfter.TotalAlloc - memBefore.TotalAlloc
-		var ie *law.InvalidError
-		if !errors.As(err, &ie) || ie.Field != tt.field || !strings.Contains(ie.Problem, strconv.Itoa(bound)) {
+		var invalid *law.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != tt.field ||
+			!strings.Contains(invalid.Problem, strconv.Itoa(bound)) {
 			t.Errorf("%s: got %v, want an error of %s that names %d", tt.prefix, err, tt.field, bound)
 		}
 		if allocated > maxAlloc {
 			t.Errorf("%s: %d bytes were allocated, want at most %d", tt.prefix, allocated, maxAlloc)
 		}
-		// The largest number of elements is read.
 		n := bound / max(1, strings.Count(tt.element, "{}"))
 		text = []byte(tt.prefix + strings.TrimSuffix(strings.Repeat(tt.element, n), ",") + tt.suffix[2:])
-		if err := api.Read(text, newRequest[tt.request]()); err != nil {
+		if err := api.Read(text, newRequests[tt.request]()); err != nil {
 			t.Errorf("%s: %d elements: %v, want no error", tt.prefix, n, err)
 		}
 	}
@@ -303,9 +304,9 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		runtime.ReadMemStats(&memBefore)
 		err := api.Read(text, new(api.Request))
 		runtime.ReadMemStats(&memAfter)
-		var ie *law.InvalidError
-		if !errors.As(err, &ie) || ie.Field != tt.field || !strings.Contains(ie.Problem, tt.wantErr) ||
-			len(ie.Problem) > 200 {
+		var invalid *law.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != tt.field || !strings.Contains(invalid.Problem, tt.wantErr) ||
+			len(invalid.Problem) > 200 {
 			t.Errorf("%s: got %.300s, want an error of %s with %q", tt.prefix, fmt.Sprint(err), tt.field, tt.wantErr)
 		}
 		if allocated := memAfter.TotalAlloc - memBefore.TotalAlloc; allocated > maxAlloc {
@@ -327,7 +328,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(tt.text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, newValue := range newRequest {
+		for _, newValue := range newRequests {
 			compareStrict(t, data, newValue)
 		}
 		// A batch that is written must be read as the same batch.

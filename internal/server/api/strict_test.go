@@ -59,7 +59,7 @@ func checkUnicode(data []byte) error {
 	return nil
 }
 
-// checkNames checks that the names of members are memberNames, and that no object has a name twice.
+// checkNames checks that the names of members are among memberNames, and that no object has a name twice.
 func checkNames(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var walk func() error
@@ -135,12 +135,12 @@ func setFlags(v reflect.Value, generic any) error {
 	return nil
 }
 
-// compareStrict returns whether Read accepts data. It fails the test if readStrictly does not agree.
+// compareStrict returns whether Read accepts data. It fails the test if readStrictly does not agree, but for -0.
 func compareStrict(t *testing.T, data []byte, newValue func() any) (valid bool) {
 	t.Helper()
 	got, want := newValue(), newValue()
 	err, wantErr := api.Read(data, got), readStrictly(data, want)
-	var ie *law.InvalidError
+	var invalid *law.InvalidError
 	switch {
 	case err == nil && wantErr != nil:
 		t.Errorf("%q was read as %T, but %v", data, got, wantErr)
@@ -148,7 +148,7 @@ func compareStrict(t *testing.T, data []byte, newValue func() any) (valid bool) 
 		t.Errorf("%q: read %+v, want %+v", data, got, want)
 	case err != nil && wantErr == nil && !bytes.Contains(data, []byte("-0")): // encoding/json takes -0 for an integer
 		t.Errorf("%q was not read as %T: %v", data, got, err)
-	case err != nil && (!errors.As(err, &ie) || ie.Field == "" || ie.Problem == "" || !utf8.ValidString(err.Error())):
+	case err != nil && (!errors.As(err, &invalid) || invalid.Field == "" || invalid.Problem == "" || !utf8.ValidString(err.Error())):
 		t.Errorf("%q: %#v", data, err)
 	}
 	return err == nil

@@ -22,7 +22,7 @@ func parseCallers(t *testing.T) (app, other *Caller) {
 	return tokens.CallerByToken("hgt_b"), tokens.CallerByToken("hgt_c")
 }
 
-// TestLeasesAreOfTheirCaller checks that a sealed number is exact in JSON, and that only its caller can open it.
+// TestLeasesAreOfTheirCaller checks that a sealed number is exact in JSON (53 bits), and that only its caller opens it.
 func TestLeasesAreOfTheirCaller(t *testing.T) {
 	t.Parallel()
 	app, other := parseCallers(t)
@@ -47,7 +47,7 @@ func TestLeasesAreOfTheirCaller(t *testing.T) {
 			}
 		}
 	}
-	if opened > 20 { // about 1 of 4096 numbers opens, 5 of 20,000, as a number that is not a lease
+	if opened > 20 { // about 1 of 4096 numbers opens, 5 of 20,000, each as a wrong number
 		t.Errorf("another caller opens %d of 20000 numbers, want at most 20", opened)
 	}
 	if _, ok := other.OpenLease(45); ok {
@@ -63,7 +63,7 @@ func TestLeasesAreOfTheirCaller(t *testing.T) {
 	}
 }
 
-// TestALeaseOutlivesItsToken checks that each token of a caller opens its leases, in whatever order the tokens stand.
+// TestALeaseOutlivesItsToken checks that a new token of a caller opens leases that were sealed with one that is kept.
 func TestALeaseOutlivesItsToken(t *testing.T) {
 	t.Parallel()
 	app, _ := parseCallers(t)

@@ -93,8 +93,8 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 // noFlags is a command line without flags.
 func noFlags(string) (string, bool) { return "", false }
 
-// flagValue returns a command line with one flag.
-func flagValue(name, value string) config.Flags {
+// oneFlag returns a command line with one flag.
+func oneFlag(name, value string) config.Flags {
 	return func(n string) (string, bool) { return value, n == name }
 }
 
@@ -111,11 +111,11 @@ func TestFlagsTakePrecedenceOverVariablesAndFiles(t *testing.T) {
 		variable string
 		want     time.Duration
 	}{
-		{c, flagValue("wait-store", "1s"), "2s", time.Second},
+		{c, oneFlag("wait-store", "1s"), "2s", time.Second},
 		{c, noFlags, "2s", 2 * time.Second},
 		{c, noFlags, "", 3 * time.Second},
 		{empty, noFlags, "", defaultWait},
-		{empty, flagValue("wait-store", "0"), "", 0},
+		{empty, oneFlag("wait-store", "0"), "", 0},
 	} {
 		if tt.variable != "" {
 			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
@@ -129,11 +129,11 @@ func TestFlagsTakePrecedenceOverVariablesAndFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidSettings checks that empty settings are errors and not the default, and values of each type.
-func TestInvalidSettings(t *testing.T) {
+// TestValuesOfSettings checks that empty settings are errors and not the default, and values of each type.
+func TestValuesOfSettings(t *testing.T) {
 	c := &config.Config{}
 	for _, s := range config.Settings {
-		if _, err := c.Get(s, flagValue(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
+		if _, err := c.Get(s, oneFlag(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
 			t.Errorf("--%s='': got %v, want that it is empty", s.Flag(), err)
 		}
@@ -161,7 +161,7 @@ func TestInvalidSettings(t *testing.T) {
 		{config.MaxBuffered, (*config.Reader).Size, "-1KiB", "not a size", 0},
 	} {
 		os.Unsetenv(tt.setting.Variable())
-		r := c.Reader(flagValue(tt.setting.Flag(), tt.value))
+		r := c.Reader(oneFlag(tt.setting.Flag(), tt.value))
 		n := tt.read(r, tt.setting)
 		if err := r.Err; n != tt.want || (err == nil) != (tt.wantErr == "") || err != nil &&
 			!strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") ||
@@ -169,16 +169,16 @@ func TestInvalidSettings(t *testing.T) {
 			t.Errorf("%s %s: got %d, %v, want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wantErr)
 		}
 	}
-	r := c.Reader(flagValue("host", "a, b.example"))
+	r := c.Reader(oneFlag("host", "a, b.example"))
 	if names := r.Names(config.Host); r.Err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
 		t.Errorf("a list: got %q, %v, want a and b.example", names, r.Err)
 	}
-	r = c.Reader(flagValue("host", "a,,b"))
+	r = c.Reader(oneFlag("host", "a,,b"))
 	if r.Names(config.Host); !errors.Is(r.Err, headgate.ErrInvalid) {
 		t.Errorf("a list with an empty name: got %v, want ErrInvalid", r.Err)
 	}
 	for _, text := range []string{"soon", "-1s", "5"} {
-		r := c.Reader(flagValue("wait-store", text))
+		r := c.Reader(oneFlag("wait-store", text))
 		if r.Duration(config.WaitStore, 0); !errors.Is(r.Err, headgate.ErrInvalid) ||
 			!strings.Contains(r.Err.Error(), "--wait-store: ") {
 			t.Errorf("--wait-store=%s: got %v, want ErrInvalid", text, r.Err)
@@ -231,7 +231,7 @@ func TestNotationsAreBounded(t *testing.T) {
 	for setting, value := range map[string]string{
 		"notation-max-period": "soon", "max-notations": "many",
 	} {
-		r := c.Reader(flagValue(setting, value))
+		r := c.Reader(oneFlag(setting, value))
 		if r.Notations(); !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
 			t.Errorf("--%s=%s: got %v, want ErrInvalid", setting, value, r.Err)
 		}
@@ -250,13 +250,13 @@ func TestRemovedSettings(t *testing.T) {
 		}
 	}
 	t.Setenv("HEADGATE_MAX_KEYS", "5")
-	if _, err := config.Load(flagValue("store", "memory:")); !errors.Is(err, headgate.ErrInvalid) ||
+	if _, err := config.Load(oneFlag("store", "memory:")); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), instead) || !strings.HasPrefix(err.Error(), "HEADGATE_MAX_KEYS: was removed") {
 		t.Errorf("HEADGATE_MAX_KEYS: got %v, want that it was removed", err)
 	}
 }
 
-// TestProxies checks that the setting is unset, none, or a list of networks.
+// TestProxies checks the setting if it is unset, none, a list of networks, or wrong.
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}
@@ -268,14 +268,14 @@ func TestProxies(t *testing.T) {
 	if p, err := proxies(noFlags); p != nil || err != nil {
 		t.Errorf("not set: got %v, %v, want nil", p, err)
 	}
-	if p, err := proxies(flagValue("proxy", "none")); p == nil || len(p) != 0 || err != nil {
+	if p, err := proxies(oneFlag("proxy", "none")); p == nil || len(p) != 0 || err != nil {
 		t.Errorf("none: got %v, %v, want an empty list", p, err)
 	}
-	if p, err := proxies(flagValue("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
+	if p, err := proxies(oneFlag("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
 		t.Errorf("a list: got %v, %v, want 2 networks", p, err)
 	}
 	for _, text := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
-		if p, err := proxies(flagValue("proxy", text)); !errors.Is(err, headgate.ErrInvalid) ||
+		if p, err := proxies(oneFlag("proxy", text)); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--proxy") {
 			t.Errorf("%q: got %v, %v, want ErrInvalid", text, p, err)
 		}

@@ -70,7 +70,7 @@ func TestSchemaMatchesTheFields(t *testing.T) {
 	}
 }
 
-// writeFiles writes the files a.yaml, b.yaml and so on.
+// writeFiles writes the files a.yaml, b.yaml and so on, and returns their paths.
 func writeFiles(t *testing.T, texts ...string) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()

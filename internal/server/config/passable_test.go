@@ -30,7 +30,7 @@ func newLimiter() *headgate.Limiter {
 	return headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})
 }
 
-// TestImpossibleRules checks that Impossible finds rules which no request can pass, in each mode.
+// TestImpossibleRules checks that Impossible finds rules and plans which no request can pass, in each mode.
 func TestImpossibleRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestImpossibleRulesThatChargeAKeyTwice(t *testing.T) {
 	}
 }
 
-// TestAValidRulePassesAFirstRequest checks that Impossible is empty exactly if a first request passes a random rule.
+// TestAValidRulePassesAFirstRequest checks that Impossible finds nothing exactly if first requests pass a random rule.
 func TestAValidRulePassesAFirstRequest(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 0))

@@ -37,8 +37,8 @@ func (s *schema) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(s))
 }
 
-// members returns the schema of the values of a mapping with arbitrary names, or nil.
-func (s *schema) members(t *testing.T) *schema {
+// valueSchema returns the schema of the values of a mapping with arbitrary names, or nil.
+func (s *schema) valueSchema(t *testing.T) *schema {
 	t.Helper()
 	if _, ok := s.AdditionalProperties.(map[string]any); !ok {
 		return nil
@@ -126,7 +126,7 @@ func configurationPage(t *testing.T, example []byte) string {
 	return out.String()
 }
 
-// annotate puts comments before the first occurrence of a mapping's fields, and reports fields that the mapping lacks.
+// annotate puts comments before a mapping's fields where they occur first, and reports fields that the mapping lacks.
 func annotate(t *testing.T, n *yaml.Node, s *schema, annotated map[*schema]bool) {
 	t.Helper()
 	switch {
@@ -139,7 +139,7 @@ func annotate(t *testing.T, n *yaml.Node, s *schema, annotated map[*schema]bool)
 		return
 	}
 	names := map[string]bool{}
-	values := s.members(t)
+	values := s.valueSchema(t)
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		names[key.Value] = true
@@ -164,7 +164,7 @@ func annotate(t *testing.T, n *yaml.Node, s *schema, annotated map[*schema]bool)
 	annotated[s] = true
 }
 
-// fieldComment returns the comment before a field: its description, type and default.
+// fieldComment returns the comment before a field: its description, its type, and its default or that it is required.
 func fieldComment(t *testing.T, name string, s *schema, required bool) string {
 	t.Helper()
 	text, defaultText, _ := strings.Cut(s.Description, "; default ")

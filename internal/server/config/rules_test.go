@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-const withRules = `limits:
+const rulesFile = `limits:
   login: sliding-log 5/15m
   api: token-bucket 100/s
 allow: 10.0.0.0/8
@@ -43,7 +43,7 @@ rules:
 
 func TestRulesOfAFile(t *testing.T) {
 	t.Parallel()
-	c, err := config.Parse("f.yaml", []byte(withRules))
+	c, err := config.Parse("f.yaml", []byte(rulesFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestWrongRulesOfAFile(t *testing.T) {
 		},
 		{"{X-Plan: \"fr*\"}", "[X-Plan]", "f.yaml:11:13: rules.login.header: must be a mapping"},
 	} {
-		_, err := config.Parse("f.yaml", []byte(strings.Replace(withRules, c.old, c.replacement, 1)))
+		_, err := config.Parse("f.yaml", []byte(strings.Replace(rulesFile, c.old, c.replacement, 1)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", c.replacement, err, c.want)
 		}
@@ -121,7 +121,7 @@ func TestRulesOfSeveralFiles(t *testing.T) {
 
 // FuzzRules checks that files with rules are errors, or that Match and Explain agree about a request.
 func FuzzRules(f *testing.F) {
-	f.Add(withRules, "/login/alice")
+	f.Add(rulesFile, "/login/alice")
 	f.Add("rules: [{name: a, path: '/{x}/{y...}', limits: [{limit: l, key: 'path:y'}]}]", "/a//../b/")
 	f.Add("rules: [{name: a, header: {'*': '*'}, limits: []}]", "*")
 	f.Add("block: ['::/0', 1.2.3.4]\nrules: &a [*a]", "/")

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// failingListener is a listener whose Accept returns errs before it accepts.
+// failingListener is a listener whose Accept returns each of errs once, and then connections.
 type failingListener struct {
 	net.Listener
 	errs []error

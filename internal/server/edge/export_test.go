@@ -2,11 +2,11 @@ package edge
 
 import "time"
 
-// WaitForHeaders sets how long a server waits for a header. It must be called before the server serves.
-func (s *Server) WaitForHeaders(timeout time.Duration) { s.ReadHeaderTimeout = timeout }
+// SetReadHeaderTimeout sets how long a header may take. It must be called before the server serves.
+func (s *Server) SetReadHeaderTimeout(timeout time.Duration) { s.ReadHeaderTimeout = timeout }
 
-// Open returns how many connections are open.
-func (s *Server) Open() int {
+// OpenCount returns how many connections are open.
+func (s *Server) OpenCount() int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
 	return s.connections.open

@@ -15,23 +15,23 @@ import (
 	"github.com/headgate/headgate/internal/server/edge"
 )
 
-// serve serves a handler on an address, and returns the address with the port.
-func serve(t *testing.T, addr string, h http.Handler, c *edge.Config) (listens string, s *edge.Server) {
+// serve serves a handler on an address, and returns the address with the port, and the server.
+func serve(t *testing.T, addr string, h http.Handler, c *edge.Config) (listenAddr string, s *edge.Server) {
 	t.Helper()
 	s = edge.NewServer(h, slog.New(slog.DiscardHandler), c)
 	return listen(t, addr, s), s
 }
 
-// serveWithoutTimeout serves hello, and waits an hour for a header.
-func serveWithoutTimeout(t *testing.T, c *edge.Config) (listens string) {
+// serveWithoutTimeout serves hello on a loopback address, and waits an hour for a header.
+func serveWithoutTimeout(t *testing.T, c *edge.Config) (listenAddr string) {
 	t.Helper()
 	s := edge.NewServer(hello, slog.New(slog.DiscardHandler), c)
-	s.WaitForHeaders(time.Hour)
+	s.SetReadHeaderTimeout(time.Hour)
 	return listen(t, "127.0.0.1:0", s)
 }
 
 // listen serves until the test ends, and returns the address with the port.
-func listen(t *testing.T, addr string, s *edge.Server) (listens string) {
+func listen(t *testing.T, addr string, s *edge.Server) (listenAddr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -182,7 +182,7 @@ func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 	}
 }
 
-// TestARequestWithoutAHostIsServed checks requests of HTTP/1.0, such as those of health checks. No browser sends them.
+// TestARequestWithoutAHostIsServed checks requests without a host, which no browser sends, and one of a whole URL.
 func TestARequestWithoutAHostIsServed(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, nil)

@@ -24,9 +24,9 @@ func TestQuery(t *testing.T) {
 		"key=%C3%A4&limit=": "",
 	} {
 		v, err := edge.ParseQuery(raw, "key", "limit...")
-		ie, ok := errors.AsType[*headgate.InvalidError](err)
+		invalid, ok := errors.AsType[*headgate.InvalidError](err)
 		switch {
-		case want == "" && err != nil, want != "" && (!ok || ie.Field+": "+ie.Problem != want):
+		case want == "" && err != nil, want != "" && (!ok || invalid.Field+": "+invalid.Problem != want):
 			t.Errorf("%s: got %v, want %q", raw, err, want)
 		case want == "" && raw == "limit=a&limit=b" && len(v["limit"]) != 2:
 			t.Errorf("%s: got %v, want 2 limits", raw, v)

@@ -36,7 +36,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {
 				s := stores[name](b)
 				b.Cleanup(func() { s.Close() })
-				r := startWith(b, s, noHeaders,
+				r := startRigWithStore(b, s, noHeaders,
 					"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 100000000}}\n")
 				var next atomic.Int64
 				var wg sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-const (
-	shop = `
+const ( // files of one domain each
+	shopFile = `
 domain: shop
 descriptors:
   - key: table
@@ -20,7 +20,7 @@ descriptors:
     value: default
     rate_limit: {unit: second, requests_per_unit: 7}
 `
-	mail = `
+	mailFile = `
 domain: mail
 descriptors:
   - key: kind
@@ -31,7 +31,7 @@ descriptors:
   - key: address
     rate_limit: {unit: day, requests_per_unit: 10}
 `
-	edge = `
+	edgeFile = `
 domain: edge
 descriptors:
   - key: remote_address
@@ -40,8 +40,8 @@ descriptors:
     value: 192.0.2.5
     rate_limit: {unit: second, requests_per_unit: 0}
 `
-	flat   = "domain: flat\ndescriptors:\n  - {key: k, value: v, rate_limit: {requests_per_unit: 3, unit: second}}\n"
-	nested = `
+	flatFile   = "domain: flat\ndescriptors:\n  - {key: k, value: v, rate_limit: {requests_per_unit: 3, unit: second}}\n"
+	nestedFile = `
 domain: nested
 descriptors:
   - key: k
@@ -49,14 +49,14 @@ descriptors:
     descriptors:
       - {key: sub, rate_limit: {requests_per_unit: 3, unit: second}}
 `
-	inside = `
+	insideFile = `
 domain: inside
 descriptors:
   - {key: ldap, rate_limit: {unlimited: true}}
   - {key: azure, rate_limit: {unit: minute, requests_per_unit: 6}}
   - {key: free}
 `
-	shadow = `
+	shadowFile = `
 domain: shadow
 descriptors:
   - key: service
@@ -64,7 +64,7 @@ descriptors:
       - {key: user, value: a, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 2}}
       - {key: user, value: b, rate_limit: {unit: second, requests_per_unit: 4}}
 `
-	replacing = `
+	replacingFile = `
 domain: replacing
 descriptors:
   - key: k1
@@ -76,13 +76,13 @@ descriptors:
     descriptors:
       - {key: user, value: bo, rate_limit: {replaces: [{name: narrow}], unit: second, requests_per_unit: 5}}
 `
-	detailed = `
+	detailedFile = `
 domain: detailed
 descriptors:
   - {key: k, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 3}}
   - {key: k, value: v, rate_limit: {unit: minute, requests_per_unit: 6}}
 `
-	wild = `
+	wildFile = `
 domain: wild
 descriptors:
   - {key: path, value: /api/exact, rate_limit: {unit: minute, requests_per_unit: 1}}
@@ -91,7 +91,7 @@ descriptors:
   - {key: path, value: /shared/*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 4}}
   - {key: path, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
-	quotas = `
+	quotasFile = `
 domain: quotas
 descriptors:
   - {key: plan, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}}
@@ -113,49 +113,49 @@ func TestDocumentedAnswers(t *testing.T) {
 		list   []*descriptorpb.RateLimitDescriptor
 		want   int // how many of 20 requests pass
 	}{
-		"a value has its limit":                         {shop, "shop", list("table", "orders"), 5},
-		"another value has its own":                     {shop, "shop", list("table", "default"), 7},
-		"a value that is not listed has none":           {shop, "shop", list("table", "users"), sent},
-		"a key that is not listed has none":             {shop, "shop", list("view", "orders"), sent},
-		"keys differ by case":                           {shop, "shop", list("Table", "orders"), sent},
-		"values differ by case":                         {shop, "shop", list("table", "Orders"), sent},
-		"a domain that is not known has no limits":      {shop, "bakery", list("table", "orders"), sent},
-		"an inner descriptor has a limit":               {mail, "mail", list("kind", "newsletter", "address", "a@x"), 2},
-		"a placeholder has none":                        {mail, "mail", list("kind", "newsletter"), sent},
-		"another outer value has none":                  {mail, "mail", list("kind", "bill", "address", "a@x"), sent},
-		"a key alone counts for each value":             {mail, "mail", list("address", "a@x"), 10},
-		"the tightest of several descriptors decides":   {mail, "mail", append(list("kind", "newsletter", "address", "a@x"), desc("address", "a@x")), 2},
-		"any address":                                   {edge, "edge", list("remote_address", "192.0.2.1"), 4},
-		"an address of its own goes before":             {edge, "edge", list("remote_address", "192.0.2.5"), 0},
-		"too deep a request matches nothing":            {flat, "flat", list("k", "v", "sub", "x"), sent},
-		"a request of the same depth matches":           {nested, "nested", list("k", "v", "sub", "x"), 3},
-		"too shallow a request matches nothing":         {nested, "nested", list("k", "v"), sent},
-		"the order of entries counts":                   {nested, "nested", list("sub", "x", "k", "v"), sent},
-		"unlimited passes":                              {inside, "inside", list("ldap", "x"), sent},
-		"a limit beside an unlimited one":               {inside, "inside", list("azure", "x"), 6},
-		"no limit and nothing below passes":             {inside, "inside", list("free", "x"), sent},
-		"shadow mode passes":                            {shadow, "shadow", list("service", "auth", "user", "a"), sent},
-		"beside shadow mode":                            {shadow, "shadow", list("service", "auth", "user", "b"), 4},
-		"shadow mode leaves the others as they are":     {shadow, "shadow", append(list("service", "auth", "user", "a"), desc("service", "auth", "user", "b")), 4},
-		"a named limit":                                 {replacing, "replacing", list("k1", "v1", "user", "bo"), 2},
-		"the limit that replaces":                       {replacing, "replacing", list("k2", "v2", "user", "bo"), 5},
-		"a limit is replaced":                           {replacing, "replacing", append(list("k1", "v1", "user", "bo"), desc("k2", "v2", "user", "bo")), 5},
-		"detailed metrics change no limit":              {detailed, "detailed", list("k", "other"), 3},
-		"detailed metrics beside a value":               {detailed, "detailed", list("k", "v"), 6},
-		"the exact value goes before a wildcard":        {wild, "wild", list("path", "/api/exact"), 1},
-		"a wildcard at the end":                         {wild, "wild", list("path", "/api/users"), 2},
-		"wildcards in the middle":                       {wild, "wild", list("path", "/x/img/a.png"), 3},
-		"the first wildcard that matches counts":        {wild, "wild", list("path", "/api/img/a.png"), 2},
-		"a wildcard that shares":                        {wild, "wild", list("path", "/shared/a"), 4},
-		"the key alone comes last":                      {wild, "wild", list("path", "/img/a.gif"), 5},
-		"an empty value is the key alone":               {wild, "wild", list("path", ""), 5},
-		"a quota that is used up passes beside another": {quotas, "quotas", append(list("plan", "x"), desc("credit", "x")), 4},
-		"all quotas used up":                            {quotas, "quotas", list("plan", "x"), 2},
-		"an ordinary limit decides beside quotas":       {quotas, "quotas", append(list("credit", "x"), desc("hard", "x")), 3},
+		"a value has its limit":                         {shopFile, "shop", list("table", "orders"), 5},
+		"another value has its own":                     {shopFile, "shop", list("table", "default"), 7},
+		"a value that is not listed has none":           {shopFile, "shop", list("table", "users"), sent},
+		"a key that is not listed has none":             {shopFile, "shop", list("view", "orders"), sent},
+		"keys differ by case":                           {shopFile, "shop", list("Table", "orders"), sent},
+		"values differ by case":                         {shopFile, "shop", list("table", "Orders"), sent},
+		"a domain that is not known has no limits":      {shopFile, "bakery", list("table", "orders"), sent},
+		"an inner descriptor has a limit":               {mailFile, "mail", list("kind", "newsletter", "address", "a@x"), 2},
+		"a placeholder has none":                        {mailFile, "mail", list("kind", "newsletter"), sent},
+		"another outer value has none":                  {mailFile, "mail", list("kind", "bill", "address", "a@x"), sent},
+		"a key alone counts for each value":             {mailFile, "mail", list("address", "a@x"), 10},
+		"the tightest of several descriptors decides":   {mailFile, "mail", append(list("kind", "newsletter", "address", "a@x"), desc("address", "a@x")), 2},
+		"any address":                                   {edgeFile, "edge", list("remote_address", "192.0.2.1"), 4},
+		"an address of its own goes before":             {edgeFile, "edge", list("remote_address", "192.0.2.5"), 0},
+		"too deep a request matches nothing":            {flatFile, "flat", list("k", "v", "sub", "x"), sent},
+		"a request of the same depth matches":           {nestedFile, "nested", list("k", "v", "sub", "x"), 3},
+		"too shallow a request matches nothing":         {nestedFile, "nested", list("k", "v"), sent},
+		"the order of entries counts":                   {nestedFile, "nested", list("sub", "x", "k", "v"), sent},
+		"unlimited passes":                              {insideFile, "inside", list("ldap", "x"), sent},
+		"a limit beside an unlimited one":               {insideFile, "inside", list("azure", "x"), 6},
+		"no limit and nothing below passes":             {insideFile, "inside", list("free", "x"), sent},
+		"shadow mode passes":                            {shadowFile, "shadow", list("service", "auth", "user", "a"), sent},
+		"beside shadow mode":                            {shadowFile, "shadow", list("service", "auth", "user", "b"), 4},
+		"shadow mode leaves the others as they are":     {shadowFile, "shadow", append(list("service", "auth", "user", "a"), desc("service", "auth", "user", "b")), 4},
+		"a named limit":                                 {replacingFile, "replacing", list("k1", "v1", "user", "bo"), 2},
+		"the limit that replaces":                       {replacingFile, "replacing", list("k2", "v2", "user", "bo"), 5},
+		"a limit is replaced":                           {replacingFile, "replacing", append(list("k1", "v1", "user", "bo"), desc("k2", "v2", "user", "bo")), 5},
+		"detailed metrics change no limit":              {detailedFile, "detailed", list("k", "other"), 3},
+		"detailed metrics beside a value":               {detailedFile, "detailed", list("k", "v"), 6},
+		"the exact value goes before a wildcard":        {wildFile, "wild", list("path", "/api/exact"), 1},
+		"a wildcard at the end":                         {wildFile, "wild", list("path", "/api/users"), 2},
+		"wildcards in the middle":                       {wildFile, "wild", list("path", "/x/img/a.png"), 3},
+		"the first wildcard that matches counts":        {wildFile, "wild", list("path", "/api/img/a.png"), 2},
+		"a wildcard that shares":                        {wildFile, "wild", list("path", "/shared/a"), 4},
+		"the key alone comes last":                      {wildFile, "wild", list("path", "/img/a.gif"), 5},
+		"an empty value is the key alone":               {wildFile, "wild", list("path", ""), 5},
+		"a quota that is used up passes beside another": {quotasFile, "quotas", append(list("plan", "x"), desc("credit", "x")), 4},
+		"all quotas used up":                            {quotasFile, "quotas", list("plan", "x"), 2},
+		"an ordinary limit decides beside quotas":       {quotasFile, "quotas", append(list("credit", "x"), desc("hard", "x")), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, noHeaders, c.file)
+			r := startRig(t, noHeaders, c.file)
 			if got := r.countPassed(sent, c.domain, c.list...); got != c.want {
 				t.Errorf("%d of %d requests passed, want %d", got, sent, c.want)
 			}
@@ -165,11 +165,11 @@ func TestDocumentedAnswers(t *testing.T) {
 
 func TestEachValueHasItsOwnCount(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, wild, mail)
+	r := startRig(t, noHeaders, wildFile, mailFile)
 	for _, path := range []string{"/api/a", "/api/b", "/other", "/another"} {
 		want := 2
 		if path[1] != 'a' || path == "/another" {
-			want = 5
+			want = 5 // the key alone counts, and not /api/*
 		}
 		if got := r.countPassed(9, "wild", desc("path", path)); got != want {
 			t.Errorf("%s: %d passed, want %d", path, got, want)
@@ -188,7 +188,7 @@ func TestEachValueHasItsOwnCount(t *testing.T) {
 
 func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, mail, inside)
+	r := startRig(t, noHeaders, mailFile, insideFile)
 	answer := r.send("mail", 0, desc("address", "a"), desc("nobody", "x"), desc("kind", "newsletter", "address", "a"))
 	s := answer.GetStatuses()
 	if len(s) != 3 || answer.GetOverallCode() != rls.RateLimitResponse_OK {
@@ -226,7 +226,7 @@ func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 
 func TestStatusesNameTheirLimits(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, replacing)
+	r := startRig(t, noHeaders, replacingFile)
 	if got := r.send("replacing", 0, desc("k1", "v1", "user", "bo")).GetStatuses()[0].GetCurrentLimit().GetName(); got != "narrow" {
 		t.Errorf("name %q, want narrow", got)
 	}
@@ -245,7 +245,7 @@ func TestBurstsAtTheBoundary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, noHeaders, c.file)
+			r := startRig(t, noHeaders, c.file)
 			r.advance(59 * time.Second)
 			if got := r.countPassed(20, "d", desc("k", "x")); got != 10 {
 				t.Fatalf("%d passed before the boundary, want 10", got)
@@ -265,10 +265,10 @@ func TestBurstsAtTheBoundary(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		limit  string
-		period time.Duration
-		unit   rls.RateLimitResponse_RateLimit_Unit
-		times  uint32
+		limit      string
+		period     time.Duration
+		unit       rls.RateLimitResponse_RateLimit_Unit
+		multiplier uint32 // 0: not set
 	}{
 		{"{unit: second, requests_per_unit: 2}", time.Second, rls.RateLimitResponse_RateLimit_SECOND, 0},
 		{"{unit: MINUTE, requests_per_unit: 2}", time.Minute, rls.RateLimitResponse_RateLimit_MINUTE, 0},
@@ -284,12 +284,13 @@ func TestUnits(t *testing.T) {
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
+			r := startRig(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
 			r.advance(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
 			s := r.send("d", 0, desc("k", "x")).GetStatuses()[0]
 			l := s.GetCurrentLimit()
-			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {
-				t.Errorf("got the limit %v, want 2 in %d %v", l, c.times, c.unit)
+			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit ||
+				l.GetUnitMultiplier().GetValue() != c.multiplier {
+				t.Errorf("got the limit %v, want 2 in %d %v", l, c.multiplier, c.unit)
 			}
 			calendar := c.limit == `{headgate: "fixed-window 2/month Europe/Berlin"}` // its months differ
 			if got := s.GetDurationUntilReset().AsDuration(); got != c.period && !calendar {

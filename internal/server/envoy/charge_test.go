@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/server/envoy"
 )
 
-// hits sets the hits of a descriptor, negative hits if n is negative.
+// hits sets the hits of a descriptor, and returns it. If n is negative, they are negative hits.
 func hits(d *descriptorpb.RateLimitDescriptor, n int64) *descriptorpb.RateLimitDescriptor {
 	d.IsNegativeHits = n < 0
 	d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
@@ -31,7 +31,7 @@ func TestChargeModes(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		hits      int64
-		ok        bool
+		passes    bool
 		remaining uint32
 	}
 	for name, c := range map[string]struct {
@@ -51,11 +51,11 @@ func TestChargeModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, noHeaders, c.file)
+			r := startRig(t, noHeaders, c.file)
 			for i, s := range c.steps {
 				answer := r.send("d", 0, hits(desc("k", "x"), s.hits))
-				if ok := answer.GetOverallCode() == rls.RateLimitResponse_OK; ok != s.ok {
-					t.Errorf("step %d, %d hits: OK is %v, want %v", i, s.hits, ok, s.ok)
+				if passes := answer.GetOverallCode() == rls.RateLimitResponse_OK; passes != s.passes {
+					t.Errorf("step %d, %d hits: OK is %v, want %v", i, s.hits, passes, s.passes)
 				}
 				if got := answer.GetStatuses()[0].GetLimitRemaining(); got != s.remaining {
 					t.Errorf("step %d, %d hits: %d remain, want %d", i, s.hits, got, s.remaining)
@@ -67,7 +67,7 @@ func TestChargeModes(t *testing.T) {
 
 func TestHitsOfTheRequest(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, hourly+"}\n")
+	r := startRig(t, noHeaders, hourly+"}\n")
 	s := r.send("d", 3, desc("k", "x"), hits(desc("k", "y"), 2), hits(desc("k", "z"), 0)).GetStatuses()
 	for i, want := range []uint32{7, 8, 10} {
 		if got := s[i].GetLimitRemaining(); got != want {
@@ -86,7 +86,7 @@ descriptors:
   - {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}
   - {key: c, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `
-	r := start(t, noHeaders, file)
+	r := startRig(t, noHeaders, file)
 	if got := r.countPassed(9, "d", desc("a", "x"), desc("b", "x"), desc("c", "x")); got != 2 {
 		t.Errorf("%d passed, want 2", got)
 	}
@@ -108,14 +108,14 @@ descriptors:
 
 func TestOverrides(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, hourly+", shadow_mode: true}\n")
-	override := func(n uint32, unit typepb.RateLimitUnit, times uint32,
+	r := startRig(t, noHeaders, hourly+", shadow_mode: true}\n")
+	override := func(n uint32, unit typepb.RateLimitUnit, multiplier uint32,
 		pairs ...string,
 	) *descriptorpb.RateLimitDescriptor {
 		d := desc(pairs...)
 		d.Limit = &descriptorpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
-		if times > 0 {
-			d.Limit.UnitMultiplier = wrapperspb.UInt32(times)
+		if multiplier > 0 {
+			d.Limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
 		}
 		return d
 	}
@@ -153,7 +153,7 @@ func TestOverrides(t *testing.T) {
 
 func TestWrongRequestsChargeNothing(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, hourly+"}\n  - {key: log, rate_limit: {headgate: sliding-log 5/1h}}\n  - {key: tb, rate_limit: {headgate: 5/1h}}\n")
+	r := startRig(t, noHeaders, hourly+"}\n  - {key: log, rate_limit: {headgate: sliding-log 5/1h}}\n  - {key: tb, rate_limit: {headgate: 5/1h}}\n")
 	descriptors := make([]*descriptorpb.RateLimitDescriptor, 10_001)
 	for i := range descriptors {
 		descriptors[i] = desc("k", "x")
@@ -195,9 +195,9 @@ func TestWrongRequestsChargeNothing(t *testing.T) {
 	}
 }
 
-func TestExactForManyCallers(t *testing.T) {
+func TestManyCallersPassExactlyTheLimit(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
+	r := startRig(t, noHeaders, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
 	var passed atomic.Int64
 	var callers sync.WaitGroup
 	for range 64 {
@@ -228,7 +228,7 @@ func TestChargesOfStreams(t *testing.T) {
 	for _, algorithm := range []string{"sliding-window", "fixed-window", "token-bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, noHeaders, "domain: d\nalgorithm: "+algorithm+"\ndescriptors:\n"+
+			r := startRig(t, noHeaders, "domain: d\nalgorithm: "+algorithm+"\ndescriptors:\n"+
 				"  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
 			var spent, offered, openCost, maxOpen atomic.Int64
 			var streams sync.WaitGroup
@@ -270,8 +270,8 @@ func TestChargesOfStreams(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfARefusalThatWasCharged checks that a request of several hits, which is charged although it does not
-// fit, is answered with the same Retry-After as the next request.
+// TestRetryAfterOfARefusalThatWasCharged checks that a request of several hits that does not fit, but is charged
+// nevertheless, is answered with the same Retry-After as the next request.
 func TestRetryAfterOfARefusalThatWasCharged(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{
@@ -281,11 +281,11 @@ func TestRetryAfterOfARefusalThatWasCharged(t *testing.T) {
 		if chargeMode != "" {
 			chargeMode = ", charge: always"
 		}
-		r := start(t, envoy.Headers{Draft: true, Legacy: true}, "domain: d\nalgorithm: "+algorithm+
+		r := startRig(t, envoy.Headers{Draft: true, Legacy: true}, "domain: d\nalgorithm: "+algorithm+
 			"\ndescriptors:\n  - {key: k"+chargeMode+", rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
 		r.send("d", 900, desc("k", "x"))
 		charged, refused := r.send("d", 200, desc("k", "x")), r.send("d", 1, desc("k", "x"))
-		if algorithm == "sliding-log" && chargeMode == "" { // a log does not charge what does not fit
+		if algorithm == "sliding-log" && chargeMode == "" { // it charges nothing, so the same request is compared
 			refused = r.send("d", 200, desc("k", "x"))
 		}
 		for _, name := range []string{"retry-after", "ratelimit", "x-ratelimit-reset"} {
@@ -303,7 +303,7 @@ func TestRetryAfterOfARefusalThatWasCharged(t *testing.T) {
 // TestALimitOfNothingHasNoReset checks that a limit of 0 has no Retry-After, so that clients do not retry for ever.
 func TestALimitOfNothingHasNoReset(t *testing.T) {
 	t.Parallel()
-	r := start(t, envoy.Headers{Draft: true, Legacy: true},
+	r := startRig(t, envoy.Headers{Draft: true, Legacy: true},
 		"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
 	answer := r.send("d", 1, desc("k", "x"))
 	for name, want := range map[string]string{

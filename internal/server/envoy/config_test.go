@@ -60,7 +60,7 @@ func TestWrongFiles(t *testing.T) {
 			}
 		})
 	}
-	_, err := envoy.Parse(false, envoy.File{Name: "a.yaml", Text: []byte(shop)}, envoy.File{Name: "b.yaml", Text: []byte(shop)})
+	_, err := envoy.Parse(false, envoy.File{Name: "a.yaml", Text: []byte(shopFile)}, envoy.File{Name: "b.yaml", Text: []byte(shopFile)})
 	if err == nil || !strings.Contains(err.Error(), `b.yaml`) || !strings.Contains(err.Error(), `"shop" is defined twice`) {
 		t.Errorf("a domain in two files: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestWrongFiles(t *testing.T) {
 
 func TestAliasesAndMerges(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, `
+	r := startRig(t, noHeaders, `
 domain: d
 descriptors:
   - key: a
@@ -86,7 +86,7 @@ descriptors:
 	}
 }
 
-func TestFoldersThatAreNone(t *testing.T) {
+func TestPathsWithoutFiles(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "away"), t.TempDir()} {
 		if _, err := envoy.Read(path, false); !errors.Is(err, os.ErrNotExist) {
@@ -97,7 +97,8 @@ func TestFoldersThatAreNone(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		shop, mail, edge, nested, inside, shadow, replacing, wild, quotas, hourly + "}\n",
+		shopFile, mailFile, edgeFile, nestedFile, insideFile, shadowFile, replacingFile, wildFile, quotasFile,
+		hourly + "}\n",
 		"domain: d\nalgorithm: gcra\nall_or_nothing: true\ndescriptors:\n- {key: k, refunds: true, rate_limit: {headgate: 5/1h}}\n",
 		"domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n",
 		"domain: d\nx: &x {<<: *x}\n",

@@ -35,20 +35,20 @@ type rig struct {
 	client rls.RateLimitServiceClient
 }
 
-// start returns a rig over a memory store. Its clock begins at the start of a day.
-func start(t testing.TB, headers envoy.Headers, files ...string) *rig {
+// startRig returns a rig over a memory store. Its clock begins at the start of a day.
+func startRig(t testing.TB, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	clock := &atomic.Int64{}
 	clock.Store(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro())
 	s := memory.New(&memory.Config{Clock: clock.Load})
 	t.Cleanup(func() { s.Close() })
-	r := startWith(t, s, headers, files...)
+	r := startRigWithStore(t, s, headers, files...)
 	r.clock = clock
 	return r
 }
 
-// startWith returns a rig over a store. It has no clock.
-func startWith(t testing.TB, s store.Store, headers envoy.Headers, files ...string) *rig {
+// startRigWithStore returns a rig over a store, whose clock the rig does not know.
+func startRigWithStore(t testing.TB, s store.Store, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server := envoy.New(service.New(headgate.New(s, nil), &config.Config{}, nil), log, headers)
@@ -104,7 +104,7 @@ func (r *rig) send(domain string, hits uint32, list ...*descriptorpb.RateLimitDe
 	return answer
 }
 
-// trySend sends a request.
+// trySend sends a request, and returns its error.
 func (r *rig) trySend(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (
 	*rls.RateLimitResponse, error,
 ) {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// failingStore is a store whose calls fail with the error of fail.
+// failingStore is a store whose calls fail with the error that fail returns; nil: they succeed.
 type failingStore struct {
 	store.Store
 	fail func(ops []law.Op) error
@@ -26,7 +26,7 @@ func (f *failingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// TestARefundIsNoErrorIfItsCheckFails has a store that makes a refund, and fails when the level is read then. It checks
+// TestARefundIsNoErrorIfItsCheckFails has a store that makes a refund, and then fails when the level is read. It checks
 // that the caller gets no error, since it would refund again.
 func TestARefundIsNoErrorIfItsCheckFails(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestARefundIsNoErrorIfItsCheckFails(t *testing.T) {
 		refunded.Store(refunded.Load() || ops[0].Verb == law.Return)
 		return nil
 	}}
-	r := startWith(t, s, noHeaders, hourly+"}\n")
+	r := startRigWithStore(t, s, noHeaders, hourly+"}\n")
 	r.send("d", 0, hits(desc("k", "x"), 5))
 	away.Store(true)
 	if _, err := r.trySend("d", 0, hits(desc("k", "x"), -2)); err != nil || !refunded.Load() {
@@ -55,11 +55,11 @@ func TestARefundIsNoErrorIfItsCheckFails(t *testing.T) {
 func TestErrorsOfSeveralDescriptors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name string
-		err  error
-		only law.Verb // the only verb that fails; 0: all fail
-		hits [2]int64
-		want codes.Code
+		name    string
+		err     error
+		failing law.Verb // the only verb that fails; 0: all fail
+		hits    [2]int64
+		want    codes.Code
 	}{
 		{"nothing is done for either", store.ErrUnavailable, 0, [2]int64{1, 1}, codes.Unavailable},
 		{"nothing is done for either, each alone", store.ErrUnavailable, 0, [2]int64{0, 5}, codes.Unavailable},
@@ -67,12 +67,12 @@ func TestErrorsOfSeveralDescriptors(t *testing.T) {
 		{"one is charged, the other one fails", store.ErrUnavailable, law.Check, [2]int64{1, 0}, codes.Unknown},
 	} {
 		s := &failingStore{Store: memory.New(nil), fail: func(ops []law.Op) error {
-			if tt.only == 0 || ops[0].Verb == tt.only {
+			if tt.failing == 0 || ops[0].Verb == tt.failing {
 				return tt.err
 			}
 			return nil
 		}}
-		r := startWith(t, s, noHeaders, hourly+"}\n")
+		r := startRigWithStore(t, s, noHeaders, hourly+"}\n")
 		_, err := r.trySend("d", 0, hits(desc("k", "x"), tt.hits[0]), hits(desc("k", "y"), tt.hits[1]))
 		if got := status.Code(err); got != tt.want {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)

@@ -19,9 +19,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-func TestJSON(t *testing.T) {
+func TestJSONAndHealth(t *testing.T) {
 	t.Parallel()
-	r := start(t, envoy.Headers{Legacy: true}, flat)
+	r := startRig(t, envoy.Headers{Legacy: true}, flatFile)
 	const body = `{"domain": "flat", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}], "hitsAddend": 1}`
 	post := func(body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -60,7 +60,7 @@ func TestJSON(t *testing.T) {
 	if got := health(r.server); got != http.StatusOK {
 		t.Errorf("health %d, want 200", got)
 	}
-	if got := health(start(t, noHeaders).server); got != http.StatusInternalServerError {
+	if got := health(startRig(t, noHeaders).server); got != http.StatusInternalServerError {
 		t.Errorf("health without a configuration %d, want 500", got)
 	}
 }
@@ -75,7 +75,7 @@ func (awayStore) Close() error { return nil }
 
 func TestUnavailableStore(t *testing.T) {
 	t.Parallel()
-	r := startWith(t, awayStore{}, noHeaders, hourly+"}\n")
+	r := startRigWithStore(t, awayStore{}, noHeaders, hourly+"}\n")
 	for _, n := range []int64{0, 1, 5, -1} {
 		answer, err := r.trySend("d", 0, hits(desc("k", "x"), n))
 		if status.Code(err) != codes.Unavailable || answer != nil {
@@ -110,7 +110,7 @@ descriptors:
   - {key: b, rate_limit: {name: narrow, unit: minute, requests_per_unit: 2}}
   - {key: c, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
-	r := start(t, headers, file)
+	r := startRig(t, headers, file)
 	r.advance(30 * time.Second)
 	headerLines := func() string {
 		var lines []string

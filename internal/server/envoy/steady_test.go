@@ -11,7 +11,7 @@ import (
 )
 
 // TestASteadyCallerIsNotRefused checks that at most 1 percent is refused of a caller at exactly the rate of its limit,
-// for limits of 1 to 1,000 a minute with the default algorithms of Envoy's files and of notations.
+// for limits from 1 to 1,000 a minute, with the default algorithms of Envoy's files and of notations.
 func TestASteadyCallerIsNotRefused(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{envoy.DefaultAlgorithm, "token-bucket"} {

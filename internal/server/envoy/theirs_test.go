@@ -33,9 +33,9 @@ func downloadRatelimit(t *testing.T) string {
 	return got.Dir
 }
 
-// TestTheirFilesLoad checks that the configurations of envoyproxy/ratelimit's examples and tests are read, and that the
-// files which its tests expect to fail are errors here too.
-func TestTheirFilesLoad(t *testing.T) {
+// TestFilesOfEnvoyproxyRatelimitLoad checks that the configurations of envoyproxy/ratelimit's examples and tests are
+// read, and that the files which its tests expect to fail are errors here too.
+func TestFilesOfEnvoyproxyRatelimitLoad(t *testing.T) {
 	t.Parallel()
 	dir := downloadRatelimit(t)
 	countLimits := func(path string) (n int) {
@@ -121,7 +121,7 @@ func TestTheirFilesLoad(t *testing.T) {
 	}
 }
 
-// TestFilesOfOneDomain checks that files, and resources of an xDS server, with the same domain are merged.
+// TestFilesOfOneDomain merges files, and resources of an xDS server, that have the same domain.
 func TestFilesOfOneDomain(t *testing.T) {
 	t.Parallel()
 	file := func(name, text string) envoy.File { return envoy.File{Name: name, Text: []byte(text)} }
@@ -133,7 +133,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 	if err != nil || c.Domains() != 2 || c.Limits() != 5 {
 		t.Fatalf("%d domains, %d limits, %v; want 2 and 5", c.Domains(), c.Limits(), err)
 	}
-	r := start(t, noHeaders)
+	r := startRig(t, noHeaders)
 	r.server.Use(c)
 	for _, tt := range []struct {
 		domain, key, value string
@@ -162,9 +162,9 @@ func TestFilesOfOneDomain(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	second := limitOf("d", 2)
+	second := domainConfig("d", 2)
 	second.Descriptors[0].Key = "second"
-	if c, err = envoy.FromXDS([]*rlsconf.RateLimitConfig{limitOf("d", 1), second}, true); err != nil || c.Domains() != 1 || c.Limits() != 2 {
+	if c, err = envoy.FromXDS([]*rlsconf.RateLimitConfig{domainConfig("d", 1), second}, true); err != nil || c.Domains() != 1 || c.Limits() != 2 {
 		t.Errorf("resources of one domain: %v; want 1 domain, 2 limits", err)
 	}
 }

@@ -25,10 +25,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// node is the node id of the client.
-const node = "envoy-ratelimit"
+// nodeID is the id that the client sends as its node.
+const nodeID = "envoy-ratelimit"
 
-// xdsServer is an xDS server that sends the requests of its clients to a channel.
+// xdsServer is an xDS server that sends the requests of its client to a channel.
 type xdsServer struct {
 	t        *testing.T
 	cache    cache.SnapshotCache
@@ -76,14 +76,14 @@ func (c *xdsServer) serveSnapshot(version string, list ...*rlsconf.RateLimitConf
 		resource.RateLimitConfigType: resources,
 	})
 	if err == nil {
-		err = c.cache.SetSnapshot(context.Background(), node, s)
+		err = c.cache.SetSnapshot(context.Background(), nodeID, s)
 	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// waitFor waits for a request that matches.
+// waitFor waits for a request that matches, and discards those before it.
 func (c *xdsServer) waitFor(what string, matches func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
 	c.t.Helper()
 	for {
@@ -101,8 +101,8 @@ func (c *xdsServer) waitConfirmed(version string) {
 	})
 }
 
-// limitOf returns a domain in which each value of the key k may send n requests an hour.
-func limitOf(domain string, n uint32) *rlsconf.RateLimitConfig {
+// domainConfig returns a domain in which each value of the key k may send n requests an hour.
+func domainConfig(domain string, n uint32) *rlsconf.RateLimitConfig {
 	return &rlsconf.RateLimitConfig{Name: "config-" + domain, Domain: domain, Descriptors: []*rlsconf.RateLimitDescriptor{{
 		Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: n},
 	}}}
@@ -111,8 +111,8 @@ func limitOf(domain string, n uint32) *rlsconf.RateLimitConfig {
 func TestXDS(t *testing.T) {
 	t.Parallel()
 	c := newXDSServer(t, "127.0.0.1:0")
-	r := start(t, noHeaders)
-	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Node: node, Log: slog.New(slog.DiscardHandler)}, r.server)
+	r := startRig(t, noHeaders)
+	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Node: nodeID, Log: slog.New(slog.DiscardHandler)}, r.server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,19 +122,19 @@ func TestXDS(t *testing.T) {
 	defer func() { cancel(); running.Wait() }()
 
 	firstRequest := c.waitFor("the first request", func(*discovery.DiscoveryRequest) bool { return true })
-	if firstRequest.GetNode().GetId() != node || firstRequest.GetTypeUrl() != envoy.ConfigType ||
+	if firstRequest.GetNode().GetId() != nodeID || firstRequest.GetTypeUrl() != envoy.ConfigType ||
 		firstRequest.GetVersionInfo() != "" {
 		t.Errorf("the first request is %v", firstRequest)
 	}
 	if _, err := r.trySend("d", 0, desc("k", "x")); status.Code(err) != codes.Unavailable {
 		t.Errorf("before a configuration: %v, want Unavailable", err)
 	}
-	c.serveSnapshot("one", limitOf("d", 3), limitOf("e", 1))
+	c.serveSnapshot("one", domainConfig("d", 3), domainConfig("e", 1))
 	c.waitConfirmed("one")
 	if got := r.countPassed(9, "d", desc("k", "x")); got != 3 {
 		t.Errorf("%d passed, want 3", got)
 	}
-	c.serveSnapshot("two", limitOf("d", 5))
+	c.serveSnapshot("two", domainConfig("d", 5))
 	c.waitConfirmed("two")
 	if got := r.countPassed(9, "d", desc("k", "x")); got != 2 {
 		t.Errorf("%d more passed after 3 became 5, want 2", got)
@@ -143,9 +143,9 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%d passed in a domain that is gone, want all", got)
 	}
 
-	invalid := limitOf("e", 1)
+	invalid := domainConfig("e", 1)
 	invalid.Descriptors[0].Key = ""
-	c.serveSnapshot("three", limitOf("d", 7), invalid)
+	c.serveSnapshot("three", domainConfig("d", 7), invalid)
 	rejected := c.waitFor("a rejection", func(q *discovery.DiscoveryRequest) bool { return q.GetErrorDetail() != nil })
 	if rejected.GetVersionInfo() != "two" || !strings.Contains(rejected.GetErrorDetail().GetMessage(), "config-e: descriptors[0]: key") {
 		t.Errorf("the rejection is %v", rejected)
@@ -168,7 +168,7 @@ func TestXDS(t *testing.T) {
 	if reconnected.GetVersionInfo() != "" { // a cache does not answer a client that has its version
 		t.Errorf("a new connection names the version %q, want none", reconnected.GetVersionInfo())
 	}
-	c.serveSnapshot("four", limitOf("d", 6))
+	c.serveSnapshot("four", domainConfig("d", 6))
 	c.waitConfirmed("four")
 	if got := r.countPassed(9, "d", desc("k", "z")); got != 1 || sub.Problem() != "" {
 		t.Errorf("%d more passed after 5 became 6, want 1; problem %q", got, sub.Problem())
@@ -177,14 +177,14 @@ func TestXDS(t *testing.T) {
 
 func TestWrongResources(t *testing.T) {
 	t.Parallel()
-	month := limitOf("d", 1)
-	month.Descriptors[0].RateLimit.Unit = 99
-	inner := limitOf("d", 1)
+	unknownUnit := domainConfig("d", 1)
+	unknownUnit.Descriptors[0].RateLimit.Unit = 99
+	inner := domainConfig("d", 1)
 	inner.Descriptors[0].Descriptors = []*rlsconf.RateLimitDescriptor{{Key: "a", RateLimit: &rlsconf.RateLimitPolicy{}}}
 	for want, list := range map[string][]*rlsconf.RateLimitConfig{
-		`config-d: domain: "d" is defined twice`:                     {limitOf("d", 1), limitOf("d", 2)},
-		"config-: domain: is missing":                                {limitOf("", 1)},
-		"descriptors[0].rate_limit.unit: 99":                         {month},
+		`config-d: domain: "d" is defined twice`:                     {domainConfig("d", 1), domainConfig("d", 2)},
+		"config-: domain: is missing":                                {domainConfig("", 1)},
+		"descriptors[0].rate_limit.unit: 99":                         {unknownUnit},
 		"descriptors[0].descriptors[0].rate_limit: unit: is missing": {inner},
 	} {
 		if _, err := envoy.FromXDS(list, false); err == nil || !strings.Contains(err.Error(), want) {
@@ -199,18 +199,18 @@ func TestWrongResources(t *testing.T) {
 // TestQuotaModeByXDS checks the field quota_mode, which the generated type does not have.
 func TestQuotaModeByXDS(t *testing.T) {
 	t.Parallel()
-	quota, other := limitOf("d", 1), limitOf("d", 3).GetDescriptors()[0]
+	quota, other := domainConfig("d", 1), domainConfig("d", 3).GetDescriptors()[0]
 	other.Key = "other"
 	other.RateLimit.Unit = 5 // a month
 	quota.Descriptors = append(quota.Descriptors, other)
-	for _, d := range quota.GetDescriptors() {
+	for _, d := range quota.GetDescriptors() { // 7 is the number of quota_mode
 		d.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 7, protowire.VarintType), 1))
 	}
 	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, noHeaders)
+	r := startRig(t, noHeaders)
 	r.server.Use(c)
 	if got := r.countPassed(9, "d", desc("k", "x"), desc("other", "x")); got != 3 {
 		t.Errorf("%d passed, want 3, until both quotas are used up", got)

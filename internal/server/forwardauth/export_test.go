@@ -11,7 +11,7 @@ import (
 func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.originalRequest(r) }
 
 // ParseQuery exports parseQuery.
-func ParseQuery(raw string) (charges []api.Charge, byIP []int, refusalStatus int, err error) {
+func ParseQuery(raw string) (charges []api.Charge, ipBits []int, refusalStatus int, err error) {
 	q, err := parseQuery(raw)
 	return q.charges, q.ipBits, q.refusalStatus, err
 }

@@ -25,13 +25,13 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-const limits = `limits:
+const limitsText = `limits:
   api: sliding-log 3/1h
   other: sliding-log 100/1h
   held: concurrency 2 ttl 1m
 `
 
-// gate is a handler, with the limiter that it charges.
+// gate is a handler, with the service and the limiter below it.
 type gate struct {
 	*forwardauth.Handler
 	limiter *headgate.Limiter
@@ -53,7 +53,7 @@ func newGateWithStore(t *testing.T, s store.Store, c *forwardauth.Config) *gate 
 // newGateWithRules returns a gate with rules, which are appended to the config file.
 func newGateWithRules(t *testing.T, s store.Store, rules string, c *forwardauth.Config) *gate {
 	t.Helper()
-	file, err := config.Parse("headgate.yaml", []byte(limits+rules))
+	file, err := config.Parse("headgate.yaml", []byte(limitsText+rules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func request(method, query string, headers ...string) *http.Request {
 	return r
 }
 
-// TestTheQueryOfAnEndUserIsRefused sends what a proxy sends that passes on the query of the end user.
+// TestTheQueryOfAnEndUserIsRefused sends what a proxy sends that passes on the query of the end user, or only seems to.
 func TestTheQueryOfAnEndUserIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -175,7 +175,7 @@ func TestTheStatusIsTheAnswer(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesAreAdmittedAllOrNone checks charges with costs and headroom, in either order.
+// TestSeveralChargesAreAdmittedAllOrNone checks one or two charges, with costs and headroom, in either order.
 func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -296,7 +296,7 @@ func TestOnlyProxiesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestAnEndUsersHeadersChangeNothing checks that headers of the end user, which a proxy passes on, give no other key.
+// TestAnEndUsersHeadersChangeNothing checks that headers which a proxy passes on change neither the key nor the charge.
 func TestAnEndUsersHeadersChangeNothing(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -316,7 +316,7 @@ func TestAnEndUsersHeadersChangeNothing(t *testing.T) {
 	}
 }
 
-// failingStore is a store that fails with err.
+// failingStore is a store whose Apply fails with err.
 type failingStore struct {
 	*memory.Store
 	err error

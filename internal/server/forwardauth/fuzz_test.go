@@ -21,21 +21,21 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		charges, byIP, status, err := forwardauth.ParseQuery(raw)
+		charges, ipBits, status, err := forwardauth.ParseQuery(raw)
 		if err != nil {
 			if !errors.Is(err, headgate.ErrInvalid) {
 				t.Errorf("%q: got %v, want ErrInvalid", raw, err)
 			}
 			return
 		}
-		if len(charges) > forwardauth.CountCharges(raw) || len(byIP) != len(charges) {
+		if len(charges) > forwardauth.CountCharges(raw) || len(ipBits) != len(charges) {
 			t.Errorf("%q: %d charges, %d were announced", raw, len(charges), forwardauth.CountCharges(raw))
 		}
 		parts := []string{"deny=" + strconv.Itoa(status)}
 		for i, c := range charges {
 			parts = append(parts, "limit="+url.QueryEscape(c.Limit))
-			if byIP[i] != 0 {
-				parts = append(parts, "by=ip/"+strconv.Itoa(byIP[i]))
+			if ipBits[i] != 0 {
+				parts = append(parts, "by=ip/"+strconv.Itoa(ipBits[i]))
 			} else {
 				parts = append(parts, "key="+url.QueryEscape(c.Key))
 			}
@@ -46,10 +46,10 @@ func FuzzQuery(f *testing.F) {
 				parts = append(parts, "keep="+url.QueryEscape(c.Keep))
 			}
 		}
-		chargesAgain, byIPAgain, statusAgain, err := forwardauth.ParseQuery(strings.Join(parts, "&"))
-		if err != nil || !reflect.DeepEqual(chargesAgain, charges) || !reflect.DeepEqual(byIPAgain, byIP) ||
-			statusAgain != status {
-			t.Errorf("%q: %+v, then %+v, %v", raw, charges, chargesAgain, err)
+		rereadCharges, rereadBits, rereadStatus, err := forwardauth.ParseQuery(strings.Join(parts, "&"))
+		if err != nil || !reflect.DeepEqual(rereadCharges, charges) || !reflect.DeepEqual(rereadBits, ipBits) ||
+			rereadStatus != status {
+			t.Errorf("%q: %+v, then %+v, %v", raw, charges, rereadCharges, err)
 		}
 	})
 }

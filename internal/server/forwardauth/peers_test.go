@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/server/forwardauth"
 )
 
-// TestTrustedPeers checks which client's address is charged, by peer and X-Forwarded-For.
+// TestTrustedPeers checks which client is charged, or which problem is answered, by the peer and X-Forwarded-For.
 func TestTrustedPeers(t *testing.T) {
 	t.Parallel()
 	listed, err := httpkey.ParseProxies("10.0.0.0/8", "2001:db8::/32")
@@ -96,7 +96,7 @@ func TestOverAUnixSocket(t *testing.T) {
 	}
 }
 
-// TestBehindTheEdge checks that package edge refuses large headers and unknown hosts, but no other origins.
+// TestBehindTheEdge checks that package edge refuses large headers and unknown hosts, but serves other origins.
 func TestBehindTheEdge(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -119,20 +119,20 @@ func TestBehindTheEdge(t *testing.T) {
 		{strings.Repeat("X-Forwarded-For: 127.0.0.1\r\n", 3_000) + "X-Forwarded-For: 192.0.2.7", "localhost", []int{0, 400, 431}},
 		{"X-Forwarded-For: 192.0.2.7", "rebind.evil", []int{421}},
 	} {
-		used := g.usedBy(t, "other", "192.0.2.7")
-		status := send(t, l.Addr().String(), "GET /v1/auth?limit=other&by=ip HTTP/1.1\r\nHost: "+tt.host+
+		usedBefore := g.usedBy(t, "other", "192.0.2.7")
+		status := sendOverTCP(t, l.Addr().String(), "GET /v1/auth?limit=other&by=ip HTTP/1.1\r\nHost: "+tt.host+
 			"\r\nX-Forwarded-Uri: /\r\n"+tt.header+"\r\n\r\n")
 		if !slices.Contains(tt.want, status) {
 			t.Errorf("%.60q: status %d, want %d", tt.header, status, tt.want)
 		}
-		if usedThen := g.usedBy(t, "other", "192.0.2.7"); (usedThen != used) != (status == 204) {
-			t.Errorf("%.60q: status %d, %s was used, then %s", tt.header, status, used, usedThen)
+		if usedAfter := g.usedBy(t, "other", "192.0.2.7"); (usedAfter != usedBefore) != (status == 204) {
+			t.Errorf("%.60q: status %d, %s was used, then %s", tt.header, status, usedBefore, usedAfter)
 		}
 	}
 }
 
-// send sends a request and returns the status of the answer, or 0 if there is none.
-func send(t *testing.T, addr, text string) int {
+// sendOverTCP sends a request and returns the status of the answer, or 0 if there is none.
+func sendOverTCP(t *testing.T, addr, text string) int {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestRulesSeeTheOriginalRequest checks the request that X-Forwarded-* or X-Original-* describe, but never both mixed.
+// TestRulesSeeTheOriginalRequest checks the request that X-Forwarded-* or X-Original-* describe; they may not differ.
 func TestRulesSeeTheOriginalRequest(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -93,9 +93,9 @@ func TestRulesAreApplied(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule, lines         string
 		query               string
-		wantNew, wantUsedUp int // status for the new key, and for the key that is used up
-		charged             string
-		hasRateLimit        bool // the answer has RateLimit
+		wantNew, wantUsedUp int    // status for the new key, and for the key that is used up
+		charged             string // to the new key
+		hasRateLimit        bool   // the answer has RateLimit
 		wantLog             bool
 	}{
 		"no rule":           {", path: /other", "", "", 204, 204, "0", false, false},

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// settleRules is a config file whose rules charge estimates.
+// settleRules is a config file with rules that charge estimates, and one that charges what is final.
 const settleRules = `
 limits:
   tokens: sliding-log 10000/1h
@@ -124,7 +124,7 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 	if _, err := settle(otherCaller, receipt, "70", body); !errors.Is(err, headgate.ErrUnknownID) {
 		t.Errorf("by another caller: got %v, want ErrUnknownID", err)
 	}
-	for i, want := range []string{"[189.5,30]", ""} { // the answer to the repetition is not checked; it changes nothing
+	for i, want := range []string{"[189.5,30]", ""} { // again: the answer is not checked, but nothing is charged
 		if got, err := settle(t.Context(), receipt, "70", body); i == 0 && (got != want || err != nil) {
 			t.Errorf("%d: %s, %v; want %s", i, got, err, want)
 		}

@@ -51,13 +51,13 @@ type rig struct {
 	handler http.Handler
 }
 
-// newRig returns a rig with limits that admit two.
+// newRig returns a rig with limits of the names, which admit two.
 func newRig(t testing.TB, names ...string) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	m := metrics.New(&metrics.Config{Version: "v1", Store: "memory", Load: load.New(0, 0), Log: log})
 	memoryStore := memory.New(&memory.Config{Names: true})
-	// The default deadline of a decision is too short for a machine that pauses for longer than 250 ms.
+	// The default deadline of a decision, 1.5 s, is too short for a machine that pauses for longer.
 	s := front.New(remoteStore{memoryStore, memoryStore}, &front.Config{
 		Observer: m, Logger: log, SweepEvery: time.Hour, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})
@@ -75,7 +75,7 @@ func newRig(t testing.TB, names ...string) *rig {
 	return r
 }
 
-// define defines limits that admit two.
+// define defines limits that admit two, and reads them.
 func (r *rig) define(t testing.TB, names ...string) {
 	t.Helper()
 	var list []catalog.Definition
@@ -132,12 +132,12 @@ func decisionLines(families map[string]*dto.MetricFamily) []string {
 	return lines
 }
 
-// TestDecisionsAreCountedExactly checks the series while the clock stands still: the guard repeats a refusal.
+// TestDecisionsAreCountedExactly checks the series while the clock stands still: package deny repeats a refusal.
 func TestDecisionsAreCountedExactly(t *testing.T) { synctest.Test(t, testDecisionsAreCountedExactly) }
 
 func testDecisionsAreCountedExactly(t *testing.T) {
 	r := newRig(t, "login")
-	for range 5 { // 2 are admitted; then the guard knows that nothing remains, and refuses 3 without the store
+	for range 5 { // 2 are admitted; then package deny knows that nothing remains, and refuses 3 without the store
 		r.take(`{"limit":"login","key":"k"}`)
 	}
 	r.take(`{"limit":"fixed-window 1/30d","key":"k"}`)
@@ -170,7 +170,7 @@ func testDecisionsAreCountedExactly(t *testing.T) {
 	}
 }
 
-// TestClientsAddNoSeries checks that 20,000 different inline limits and keys, and unknown limits, share series.
+// TestClientsAddNoSeries checks that thousands of different inline limits and keys, and unknown limits, share series.
 func TestClientsAddNoSeries(t *testing.T) {
 	r := newRig(t, "login")
 	send := func(i int) {
@@ -290,7 +290,7 @@ func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 	}
 }
 
-// scrapeAll returns the metric families after events for each of them.
+// scrapeAll returns the metric families after events, so that each family has a series.
 func scrapeAll(t testing.TB) map[string]*dto.MetricFamily {
 	r := newRig(t, "login")
 	r.take(`{"limit":"login","key":"k"}`)
@@ -332,7 +332,7 @@ func TestTheMetricsReference(t *testing.T) {
 	}
 }
 
-// TestRulesAndDashboardNameMetricsThatExist checks the names of metrics in deploy/.
+// TestRulesAndDashboardNameMetricsThatExist checks the names of metrics in two files of deploy/.
 func TestRulesAndDashboardNameMetricsThatExist(t *testing.T) {
 	families := scrapeAll(t)
 	for _, path := range []string{"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/headgate.json"} {

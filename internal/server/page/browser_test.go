@@ -41,8 +41,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// limits is the config file of the server.
-const limits = `limits:
+// configFile is the config file of the server.
+const configFile = `limits:
   api: {limit: token-bucket 1/1h burst 10, description: requests of a customer}
   login: sliding-log 3/1h history 1d
   search: leaky-bucket 1.5/s capacity 3
@@ -61,12 +61,12 @@ type pageServer struct {
 	away    atomic.Pointer[api.Away]
 }
 
-// newPageServer starts a server as headgate serve does, over HTTP and behind package edge. If there are callers, it
-// requires their tokens. If split is true, it serves no admin actions.
+// newPageServer starts a server over HTTP and behind package edge, as headgate serve does. If there are callers, it
+// requires their tokens. If split is true, it serves no admin actions, as if they had an address of their own.
 func newPageServer(t *testing.T, split bool, callers ...auth.Entry) *pageServer {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	c, err := config.Parse("headgate.yaml", []byte(limits))
+	c, err := config.Parse("headgate.yaml", []byte(configFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func newPageServer(t *testing.T, split bool, callers ...auth.Entry) *pageServer 
 	return s
 }
 
-// initService sets the limiter and the service, with the traffic of the live view.
+// initService sets the limiter and the service of s, which count the traffic for the live view.
 func initService(s *pageServer, st *memory.Store, c *config.Config) {
 	counter := traffic.New(nil)
 	s.limiter = headgate.New(st, &headgate.Config{
@@ -113,7 +113,7 @@ func initService(s *pageServer, st *memory.Store, c *config.Config) {
 	s.service.UseTraffic(counter)
 }
 
-// take charges a limit several times.
+// take takes from a limit several times, also if it is refused.
 func (s *pageServer) take(limit, key string, times int) {
 	s.t.Helper()
 	for range times {
@@ -124,7 +124,7 @@ func (s *pageServer) take(limit, key string, times int) {
 	}
 }
 
-// browser is a tab of Chromium. An error on its page fails the test, and so does a request to another host.
+// browser is a tab of Chromium. An error on its page or a request to another host fails the test; see allowLog.
 type browser struct {
 	t     *testing.T
 	ctx   context.Context //nolint:containedctx // of the tab
@@ -136,7 +136,7 @@ type browser struct {
 	allowed  map[string]bool // texts of lines of the log that are no problems; guarded by mu
 }
 
-// openTab opens a tab with a window of a size.
+// openTab opens a tab with a window of a size, and a dark or light page.
 func (s *pageServer) openTab(width, height int64, dark bool) *browser {
 	s.t.Helper()
 	chromium.once.Do(func() { startChromium(s.t) })
@@ -176,7 +176,7 @@ func (s *pageServer) openTab(width, height int64, dark bool) *browser {
 	return b
 }
 
-// onEvent adds the problems that an event shows.
+// onEvent adds to problems what an event shows.
 func (b *browser) onEvent(event any) {
 	addProblem := func(format string, args ...any) {
 		b.mu.Lock()
@@ -218,7 +218,7 @@ func (b *browser) allowLog(text string) {
 	b.mu.Unlock()
 }
 
-// call sends a command of the protocol.
+// call sends a command of the DevTools protocol.
 func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
@@ -344,7 +344,7 @@ func (b *browser) openViewByKeys(letter, heading string) {
 	})
 }
 
-// pageAnswer is the answer to a request.
+// pageAnswer is an answer of the server.
 type pageAnswer struct {
 	status int
 	header http.Header

@@ -37,7 +37,7 @@ func useChromium(t *testing.T) {
 
 // startChromium starts Chromium for all tests.
 func startChromium(t *testing.T) {
-	program := dbtest.Program(t, "chromium", "chromium") // its error says what to install
+	program := dbtest.Program(t, "chromium", "chromium") // installs Chromium if it is missing
 	folder, err := os.MkdirTemp("", "headgate-chromium-")
 	if err != nil {
 		chromium.err = err

@@ -38,8 +38,8 @@ func TestIncident(t *testing.T) {
 	b.pressButton("dialog", "Override")
 	b.waitText("The override is in force.")
 	b.waitDialogClosed()
-	api, _ := headgate.Named("api")
-	if d, err := s.limiter.Allow(t.Context(), api, "mallory"); err != nil || !d.Allowed {
+	apiLimit, _ := headgate.Named("api")
+	if d, err := s.limiter.Allow(t.Context(), apiLimit, "mallory"); err != nil || !d.Allowed {
 		t.Errorf("after the override: %+v, %v", d, err)
 	}
 
@@ -62,7 +62,7 @@ func TestIncident(t *testing.T) {
 	b.waitFor("by another limit", figures+` === "1 3 1"`)
 }
 
-// TestBannerOfAStoreThatIsAway checks that every view has a banner until the store is back.
+// TestBannerOfAStoreThatIsAway checks that two views have a banner until the store is back.
 func TestBannerOfAStoreThatIsAway(t *testing.T) {
 	useChromium(t)
 	s := newPageServer(t, false)

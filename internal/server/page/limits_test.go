@@ -39,7 +39,7 @@ func (s *pageServer) editCatalog(loginEdits int) {
 	}
 }
 
-// TestLimits checks that the view has limits, plans and overrides with their bounds, compares versions, and rolls back.
+// TestLimits checks that the view shows the catalog, compares its versions, removes an override, and rolls back.
 func TestLimits(t *testing.T) {
 	useChromium(t)
 	s := newPageServer(t, false)
@@ -174,8 +174,8 @@ func TestReadersChangeNoLimits(t *testing.T) {
 	}
 }
 
-// TestActionsElsewhere checks that the page has no buttons for admin actions if they have their own address.
-func TestActionsElsewhere(t *testing.T) {
+// TestAKeyIsReadOnlyWhereActionsAreElsewhere checks the view of a key if admin actions have an address of their own.
+func TestAKeyIsReadOnlyWhereActionsAreElsewhere(t *testing.T) {
 	useChromium(t)
 	s := newPageServer(t, true)
 	s.take("api", "mallory", 1)

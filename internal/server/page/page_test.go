@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/server/page"
 )
 
-// TestFiles checks the answers for files of the page, and for paths that are none.
+// TestFiles checks the answers for a file of each type, and for paths that are no files of the page.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	s := newPageServer(t, false)

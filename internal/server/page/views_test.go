@@ -119,7 +119,7 @@ func TestHostileKeysAreText(t *testing.T) {
 	}
 }
 
-// checkHarmless fails the test if a key or a reason has become HTML, a script or a link.
+// checkHarmless fails the test if a key or a reason has become an element, a script or a link to another place.
 func (b *browser) checkHarmless(where string) {
 	b.t.Helper()
 	got := eval[string](b, `[typeof window.pwned, document.scripts.length, document.querySelectorAll("main img, main b b, main script, [onerror], [onclick]").length,
@@ -129,7 +129,7 @@ func (b *browser) checkHarmless(where string) {
 	}
 }
 
-// postAdmin sends an admin action from the page.
+// postAdmin sends an admin action from the page, which it opens first if the tab is empty.
 func (s *pageServer) postAdmin(b *browser, path string, body any) {
 	s.t.Helper()
 	text, _ := json.Marshal(body)
@@ -143,7 +143,7 @@ func (s *pageServer) postAdmin(b *browser, path string, body any) {
 	}
 }
 
-// TestButtons presses each button of the view of a key, and checks the store, the log of admin actions and the audit.
+// TestButtons presses each button that changes a key, and checks the store, the log of admin actions and the audit.
 func TestButtons(t *testing.T) {
 	useChromium(t)
 	s := newPageServer(t, false, auth.Entry{Name: "oncall", Role: "admin"}, auth.Entry{Name: "reader", Role: "read"})
@@ -157,9 +157,9 @@ func TestButtons(t *testing.T) {
 	b.typeInto("#token", s.tokens["oncall"])
 	b.pressButton(".signin", "Sign in")
 	b.waitText("refused now")
-	api, _ := headgate.Named("api")
+	apiLimit, _ := headgate.Named("api")
 	inspect := func() headgate.Status {
-		st, err := s.limiter.Inspect(t.Context(), api, "mallory")
+		st, err := s.limiter.Inspect(t.Context(), apiLimit, "mallory")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,12 +217,12 @@ func TestButtons(t *testing.T) {
 		t.Errorf("after Remove override there is %s, %v", l, err)
 	}
 
-	var verbs []string
+	var lines []string
 	for _, a := range actions {
-		verbs = append(verbs, fmt.Sprint(a.Verb, " ", a.Limit, " ", a.Key, " by ", a.Caller, ": ", a.Reason))
+		lines = append(lines, fmt.Sprint(a.Verb, " ", a.Limit, " ", a.Key, " by ", a.Caller, ": ", a.Reason))
 	}
 	want := "block api mallory by oncall: password guessing, unblock api mallory by oncall: a mistake, reset api mallory by oncall: our own scanner"
-	if got := strings.Join(verbs, ", "); got != want {
+	if got := strings.Join(lines, ", "); got != want {
 		t.Errorf("got the actions %s, want %s", got, want)
 	}
 	b.checkAuditOfMallory()

@@ -54,7 +54,7 @@ func (b *browser) drop(name, text string) {
 // figures is a script that returns the figures of the view: admitted requests, refused requests, refused keys.
 const figures = `[...document.querySelectorAll(".trial .figures b")].map((e) => e.textContent.replaceAll(",", "")).join(" ")`
 
-// slide moves a slider and waits for the figures of the answer.
+// slide moves a slider, and waits until the figures change.
 func (b *browser) slide(id string, to int) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`new Promise((done) => {
@@ -69,7 +69,7 @@ func (b *browser) slide(id string, to int) {
 	})`, id, to))
 }
 
-// selectOption selects an option.
+// selectOption selects the option with a value, as soon as there is one.
 func (b *browser) selectOption(id, value string) {
 	b.t.Helper()
 	b.waitFor(id+" "+value, fmt.Sprintf(`[...(document.querySelector("#%s")?.options ?? [])].some((o) => o.value === %q)`, id, value))
@@ -77,7 +77,7 @@ func (b *browser) selectOption(id, value string) {
 		id, value))
 }
 
-// setField sets the value of a field.
+// setField sets the value of a field, as if a user had typed it.
 func (b *browser) setField(id, value string) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector("#%s"); e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); return null; })()`,
@@ -188,7 +188,7 @@ func TestWhatIf(t *testing.T) {
 	b.waitFor("a wrong log", `document.querySelector("main .problem")?.innerText.includes("format")`)
 }
 
-// comma writes a count as the page does.
+// comma writes a count as the page does, with a comma between thousands.
 func comma(n int64) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

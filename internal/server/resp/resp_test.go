@@ -76,7 +76,7 @@ func send(t testing.TB, addr, text string) string {
 	return string(answer)
 }
 
-// array returns a command as client libraries send it.
+// array returns a command as client libraries send it: an array of texts.
 func array(words ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(words))
@@ -96,7 +96,7 @@ func integers(n ...int) string {
 	return b.String()
 }
 
-// TestFiveIntegers checks the replies to the commands of redis-cell's documentation, and to others up to the limit.
+// TestFiveIntegers checks the replies to the commands of redis-cell's documentation, and to others, also refusals.
 func TestFiveIntegers(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, frozenStore(), nil)
@@ -322,7 +322,7 @@ func TestShutdownAnswersWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestRealClients uses a client library with both versions of the protocol, redis-cli and redis-benchmark.
+// TestRealClients uses a client library with both versions of the protocol, and redis-cli and redis-benchmark if found.
 func TestRealClients(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, frozenStore(), nil)

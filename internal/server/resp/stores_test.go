@@ -13,7 +13,7 @@ func frozenStore() *memory.Store {
 	return memory.New(&memory.Config{Clock: func() int64 { return 1795600000_000000 }})
 }
 
-// failingStore is a store that fails with err.
+// failingStore is a store whose Apply fails with err.
 type failingStore struct {
 	store.Store
 	err error
@@ -21,7 +21,7 @@ type failingStore struct {
 
 func (f *failingStore) Apply(context.Context, []law.Op, []law.Outcome) error { return f.err }
 
-// gatedStore is a store whose one decision closes called, and waits until release is closed.
+// gatedStore is a store for one decision, which closes called, and waits until release is closed.
 type gatedStore struct {
 	store.Store
 	called, release chan struct{}

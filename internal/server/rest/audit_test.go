@@ -56,7 +56,7 @@ func newAuditServer(t *testing.T) *auditServer {
 	}}
 }
 
-// entries returns the entries of the audit that a caller may see, the newest first, as lines.
+// entries returns the entries of the audit that a query of a caller finds, the newest first, as lines.
 func (a *auditServer) entries(caller, query string) (lines []string) {
 	a.t.Helper()
 	code, text := a.send(caller, "GET", "/v1/audit"+query, "")
@@ -117,7 +117,7 @@ func TestOperatorActionsAreInTheAudit(t *testing.T) {
 	}
 }
 
-func TestAnOverrideIsInForceUntilItsEnd(t *testing.T) {
+func TestUsageShowsAnOverrideWithItsEnd(t *testing.T) {
 	t.Parallel()
 	a := newAuditServer(t)
 	body := `{"limit":"login","key":"bob","override":"sliding-log 50/1m","for":"1h","reason":"moves his mail"}`
@@ -139,7 +139,7 @@ func TestAnOverrideIsInForceUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestBadOverridesAndAudits(t *testing.T) {
+func TestAnswersOfOverrideAuditAndMe(t *testing.T) {
 	t.Parallel()
 	a := newAuditServer(t)
 	for _, tt := range []struct {

@@ -30,8 +30,8 @@ func (unavailableStore) Apply(context.Context, []law.Op, []law.Outcome) error {
 	return fmt.Errorf("db: apply 1 ops: %w: dial tcp 192.0.2.1:5432:\n\tconnection refused", store.ErrUnavailable)
 }
 
-// TestReadyNamesAStoreThatIsAway checks that only callers with the role read are told which store is away, and why.
-func TestReadyNamesAStoreThatIsAway(t *testing.T) {
+// TestOnlyReadersAreToldWhichStoreIsAway checks the problems of /v1/take and /readyz, and the answer of /v1/me.
+func TestOnlyReadersAreToldWhichStoreIsAway(t *testing.T) {
 	t.Parallel()
 	file, tokens := authtest.Open(t, auth.Entry{Name: "app", Role: auth.RoleTake.String()},
 		auth.Entry{Name: "viewer", Role: auth.RoleRead.String()})
@@ -44,7 +44,7 @@ func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 			}
 			return api.NewAway("postgres://db/app", since, lastErr)
 		}})
-	sendAs := func(who, method, path, body string) (status int, text string) {
+	sendWithToken := func(who, method, path, body string) (status int, text string) {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		if who != "" {
 			r.Header.Set("Authorization", "Bearer "+tokens[who])
@@ -66,7 +66,7 @@ func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 		{"app", http.MethodGet, "/readyz", "", false},
 		{"viewer", http.MethodGet, "/readyz", "", true},
 	} {
-		status, text := sendAs(tt.who, tt.method, tt.path, tt.body)
+		status, text := sendWithToken(tt.who, tt.method, tt.path, tt.body)
 		var p api.Problem
 		if err := json.Unmarshal([]byte(text), &p); err != nil || status != http.StatusServiceUnavailable ||
 			p.Title != "The store is not available" {
@@ -77,7 +77,7 @@ func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 			t.Errorf("%s %s by %q: %s; want the store named: %v", tt.method, tt.path, tt.who, p.Detail, tt.namesStore)
 		}
 	}
-	if _, text := sendAs("viewer", http.MethodGet, "/v1/me", ""); !strings.Contains(text, want) {
+	if _, text := sendWithToken("viewer", http.MethodGet, "/v1/me", ""); !strings.Contains(text, want) {
 		t.Errorf("/v1/me: got %s, want %s", text, want)
 	}
 }

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// callers is the number of keep-alive connections of BenchmarkTakeOverHTTP.
-const callers = 64
+// callerCount is the number of keep-alive connections of BenchmarkTakeOverHTTP.
+const callerCount = 64
 
 // benchmark is a handler that is measured, and the request that is sent to it.
 type benchmark struct {
@@ -82,7 +82,7 @@ func jsonHandler(*testing.B) (http.Handler, *slog.Logger) {
 	}), slog.New(slog.DiscardHandler)
 }
 
-// stackHandler returns the handler that headgate serve puts together over the memory store.
+// stackHandler returns the HTTP API over the memory store, with the wrappers and the log that headgate serve has.
 func stackHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	lines := lograte.New(slog.NewTextHandler(io.Discard, nil))
 	b.Cleanup(lines.Close)
@@ -92,15 +92,15 @@ func stackHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	return rest.New(service.New(headgate.New(s, &headgate.Config{Timeout: -1}), &config.Config{}, nil), log, nil), log
 }
 
-// BenchmarkTakeOverHTTP sends requests over loopback, from callers with one connection and one request each.
+// BenchmarkTakeOverHTTP sends requests over loopback. Each caller has one connection, and one request at a time.
 func BenchmarkTakeOverHTTP(b *testing.B) {
 	for _, bm := range benchmarks {
 		b.Run(bm.name, func(b *testing.B) {
 			addr := bm.listen(b)
-			conns := make([]*caller, callers)
-			for i := range conns {
-				conns[i] = newCaller(b, addr, &bm, i)
-				if err := conns[i].send(""); err != nil { // the first is allowed also by a tight limit
+			callers := make([]*caller, callerCount)
+			for i := range callers {
+				callers[i] = newCaller(b, addr, &bm, i)
+				if err := callers[i].send(""); err != nil { // the first is allowed also by a tight limit
 					b.Fatal(err)
 				}
 			}
@@ -109,7 +109,7 @@ func BenchmarkTakeOverHTTP(b *testing.B) {
 			var wg sync.WaitGroup
 			b.ReportAllocs()
 			b.ResetTimer()
-			for _, c := range conns {
+			for _, c := range callers {
 				wg.Go(func() {
 					for budget.Add(-1) >= 0 {
 						if err := c.send(bm.answer); err != nil {
@@ -144,8 +144,8 @@ func (bm *benchmark) listen(b *testing.B) (addr string) {
 	return l.Addr().String()
 }
 
-// caller is a connection that sends the same request again and again. It takes as little
-// time as it can: it runs on the processors that serve.
+// caller is a connection that sends the same request again and again. It takes as little time as it can, since it runs
+// on the processors that serve.
 type caller struct {
 	conn    net.Conn
 	request []byte
@@ -163,7 +163,7 @@ func newCaller(b *testing.B, addr string, bm *benchmark, i int) *caller {
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", bm.path, addr, len(body), body), make([]byte, 4096)}
 }
 
-// send sends the request and reads the answer. It returns an error unless the answer contains a text.
+// send sends the request and reads the answer. It returns an error unless the answer contains the wanted text.
 func (c *caller) send(want string) error {
 	if _, err := c.conn.Write(c.request); err != nil {
 		return err
@@ -198,7 +198,7 @@ func answerEnd(answer []byte) int {
 	return len(head) + len("\r\n\r\n") + n
 }
 
-// BenchmarkTakeServed calls the handlers without a network, package edge and net/http.
+// BenchmarkTakeServed calls the handlers without a network, package edge and the server of net/http.
 func BenchmarkTakeServed(b *testing.B) {
 	for _, bm := range benchmarks {
 		if bm.edge && strings.HasPrefix(bm.name, "empty") {

@@ -57,7 +57,7 @@ type target struct {
 // secret is a key in the store that no page of another origin may read.
 const secret = "secret-key"
 
-// count returns how many requests for a pattern passed package edge.
+// count returns how many requests for a pattern reached the handler, behind package edge if there is one.
 func (tg *target) count(pattern string) int {
 	tg.mu.Lock()
 	defer tg.mu.Unlock()
@@ -97,7 +97,7 @@ func newTarget(t *testing.T, protection bool, page http.Handler) *target {
 	return tg
 }
 
-// state returns the limits, keys and blocks in the store of a target.
+// state returns the limits, keys and blocks in the store of a target, without the probes of /healthz.
 func (tg *target) state() string {
 	_, out, _ := send(tg.handler, "GET", "/v1/cells", "")
 	var keys []string
@@ -111,7 +111,7 @@ func (tg *target) state() string {
 	return strings.Join(keys, "\n")
 }
 
-// serveAttack serves a page that attacks.
+// serveAttack serves a page that sends the request of every endpoint to each target.
 func serveAttack(reports chan<- report, targets ...string) http.Handler {
 	type endpoint struct {
 		Method string `json:"method"`
@@ -186,8 +186,8 @@ func browse(t *testing.T, address string, reports <-chan report) report {
 	}
 }
 
-// TestPagesInARealBrowser lets Chromium open pages that attack every endpoint: one of another origin, one whose
-// name was made to resolve to the server's address after it was loaded, and, for comparison, one of the server's own.
+// TestPagesInARealBrowser lets Chromium open pages that attack every endpoint: one of another origin, and one whose
+// name resolves to the server's address after it was loaded. A page of the server's own must work, for comparison.
 func TestPagesInARealBrowser(t *testing.T) {
 	tier.Engines(t)
 	reports := make(chan report, 10)
@@ -253,7 +253,7 @@ func TestPagesInARealBrowser(t *testing.T) {
 	}
 }
 
-// checkUnchanged fails the test if requests passed package edge, or changed the store.
+// checkUnchanged fails the test if requests, but for those of /v1/auth, passed package edge, or if the store changed.
 func checkUnchanged(t *testing.T, what string, tg *target, state string) {
 	t.Helper()
 	tg.mu.Lock()
@@ -268,7 +268,7 @@ func checkUnchanged(t *testing.T, what string, tg *target, state string) {
 	}
 }
 
-// serveRebound returns the address of a page whose host name leads to the target for all other paths.
+// serveRebound serves an attack whose host name leads to the target for all other paths. It returns the page's address.
 func serveRebound(t *testing.T, reports chan<- report, tg *target) string {
 	t.Helper()
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {

@@ -71,7 +71,7 @@ func sendAs(h http.Handler, caller *auth.Caller, method, path, body string) (int
 	return w.Code, w.Body.String()
 }
 
-func TestCatalog(t *testing.T) {
+func TestReadingTheCatalog(t *testing.T) {
 	t.Parallel()
 	h, _ := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"web"}}
@@ -119,11 +119,11 @@ func TestRollback(t *testing.T) {
 	h, limits := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
 	for i, c := range []struct {
-		caller *auth.Caller
-		body   string
-		code   int
-		want   string
-		newest int64
+		caller  *auth.Caller
+		body    string
+		code    int
+		want    string
+		version int64
 	}{
 		{nil, `{"version":1,"dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit","name":"api"`, 4},
 		{nil, `{"limits":["api"]}`, 400, `"field":"version"`, 4},
@@ -139,9 +139,9 @@ func TestRollback(t *testing.T) {
 		{nil, `{"version":1}`, 200, `"version":6`, 6},
 	} {
 		code, text := sendAs(h, c.caller, "POST", "/v1/rollback", c.body)
-		newest, _ := limits.Version()
-		if code != c.code || !strings.Contains(text, c.want) || newest != c.newest {
-			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, newest, c.code, c.newest, text)
+		version, _ := limits.Version()
+		if code != c.code || !strings.Contains(text, c.want) || version != c.version {
+			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, version, c.code, c.version, text)
 		}
 	}
 	list, err := limits.History(t.Context(), "", 2)
@@ -153,7 +153,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-func TestLimitsAndPlansAreSet(t *testing.T) {
+func TestLimitsPlansAndOverridesAreSet(t *testing.T) {
 	t.Parallel()
 	h, limits := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
@@ -162,7 +162,7 @@ func TestLimitsAndPlansAreSet(t *testing.T) {
 		path, body string
 		code       int
 		want       string
-		newest     int64
+		version    int64
 	}{
 		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit",` +
 			`"name":"api","before":"token-bucket 20/1m burst 20","after":"token-bucket 30/1m burst 30"`, 4},
@@ -184,9 +184,9 @@ func TestLimitsAndPlansAreSet(t *testing.T) {
 		{nil, "override", `{"limit":"api","key":"alice","override":"token-bucket 70/1m"}`, 200, `"before":"token-bucket 50/1m burst 50`, 8},
 	} {
 		code, text := sendAs(h, c.caller, "POST", "/v1/"+c.path, c.body)
-		newest, _ := limits.Version()
-		if code != c.code || !strings.Contains(text, c.want) || newest != c.newest {
-			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, newest, c.code, c.newest, text)
+		version, _ := limits.Version()
+		if code != c.code || !strings.Contains(text, c.want) || version != c.version {
+			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, version, c.code, c.version, text)
 		}
 	}
 	if d, ok := limits.Lookup("web"); !ok || d.Description != "pages" || d.String() != "token-bucket 30/1m burst 30" {

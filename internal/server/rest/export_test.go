@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Patterns returns the patterns of all paths that New serves. A pattern without a method is returned with GET.
+// Patterns returns the patterns of this package's routes. A pattern without a method is returned with GET.
 func Patterns() []string {
 	var patterns []string
 	for _, r := range new(server).routes() {
@@ -18,7 +18,7 @@ func Patterns() []string {
 	return patterns
 }
 
-// Roles returns the roles that the paths of Patterns need.
+// Roles returns the roles that the routes of Patterns need, by pattern.
 func Roles() map[string]auth.Role {
 	roles := map[string]auth.Role{}
 	for i, r := range new(server).routes() {

@@ -28,7 +28,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slowStore is a store whose calls wait until the test sends to proceed, or until the context or the test ends.
+// slowStore is a store whose Apply and Cells wait for the end of the context; Apply also for proceed or the test's end.
 type slowStore struct {
 	store.Store
 	calls, probes chan struct{} // receive a value for each call; probes of /healthz have their own channel
@@ -62,7 +62,7 @@ func (s *slowStore) Entries(context.Context, law.Cell, int) ([]law.Entry, error)
 
 func (s *slowStore) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }
 
-// serveSlowStore serves from a slowStore, and returns its address.
+// serveSlowStore serves from a slowStore, and returns the store and the address of the server.
 func serveSlowStore(t *testing.T, c *rest.Config) (*slowStore, string) {
 	t.Helper()
 	s := &slowStore{
@@ -87,7 +87,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// readAnswer reads an answer, with its body if that is a problem.
+// readAnswer reads an answer; p is its body if that is a problem.
 func readAnswer(t *testing.T, c net.Conn) (status int, p api.Problem, header http.Header) {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -145,7 +145,7 @@ var statusWithoutStore = map[string]int{
 	"/v1/difference": http.StatusNotImplemented, "/v1/overrides": http.StatusNotImplemented,
 }
 
-// TestAHalfClosedConnectionGetsAProblem checks that a client that closes its side before the answer gets a problem.
+// TestAHalfClosedConnectionGetsAProblem closes the client's side of a connection while the server waits for the store.
 func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 	t.Parallel()
 	s, addr := serveSlowStore(t, nil)
@@ -158,7 +158,7 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 		c := dial(t, addr)
 		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path],
 			proxyHeaders, len(body), body)
-		if statusWithoutStore[path] == 0 && path != "/readyz" { // /readyz shares the probe of /healthz
+		if statusWithoutStore[path] == 0 && path != "/readyz" { // /healthz shares the probe of /readyz
 			calls := s.calls
 			if path == "/healthz" {
 				calls = s.probes
@@ -285,7 +285,7 @@ func head(t *testing.T, url string) int {
 	return res.StatusCode
 }
 
-// TestFailuresWithinABatchAreLogged checks that there is one line for each class of errors, with a count.
+// TestFailuresWithinABatchAreLogged checks that each class of the store's errors has one line, with a count.
 func TestFailuresWithinABatchAreLogged(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
@@ -305,7 +305,7 @@ func TestFailuresWithinABatchAreLogged(t *testing.T) {
 	}
 }
 
-// partlyFailingStore fails for the keys full and away.
+// partlyFailingStore applies all ops, and answers those of the keys full and away with errors.
 type partlyFailingStore struct{ *memory.Store }
 
 func (s partlyFailingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

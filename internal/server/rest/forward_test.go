@@ -41,7 +41,7 @@ func TestAProxyShowsItsOwnToken(t *testing.T) {
 		}
 	}
 	w := send(h, http.MethodPost, "/v1/inspect", `{"limit":"api","key":"k"}`, "Headgate-Token: "+tokens["read"])
-	if !strings.Contains(w.Body.String(), `"used":13`) { // 4 admitted headers by 3 methods, and 1 of 4 queries
+	if !strings.Contains(w.Body.String(), `"used":13`) { // 4 admitted sets of headers by 3 methods, and 1 of 4 queries
 		t.Errorf("got %s, want 13 charges: the refused requests charge nothing", w.Body)
 	}
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALimitWithAllItsKeysIsReported checks a limit with as many keys as it may have. A new key is answered 503 by a
-// take, by one with an id, a reserve and a block, and by itself in a batch. Keys that exist are decided. /readyz and
-// /healthz answer 200 and list the limit. A reset of one key makes room for another.
+// TestALimitWithAllItsKeysIsReported checks a limit with as many keys as it may have. A take of a new key is answered
+// 503, also with an id, and so is a reserve or a block; in a batch only its request fails. Keys that exist are decided.
+// /readyz and /healthz answer 200 and list the limit. A reset of one key makes room for another.
 func TestALimitWithAllItsKeysIsReported(t *testing.T) {
 	t.Parallel()
-	fixedClock := func() int64 { return 1795600000_000000 } // so no window ends
+	fixedClock := func() int64 { return 1795600000_000000 } // so that no window ends
 	s := memory.New(&memory.Config{MaxKeys: 2, Names: true, Clock: fixedClock})
 	h := rest.New(service.New(headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)

@@ -56,18 +56,19 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 	s, c, tokens := newGuardedService(t)
 	srv := newServer(s, slog.New(slog.DiscardHandler), c)
 	h := handler(srv.routes())
-	needs := map[string]auth.Role{}
+	roleOf := map[string]auth.Role{}
 	for _, r := range srv.routes() {
-		needs[r.pattern] = r.role
+		roleOf[r.pattern] = r.role
 		method, path, ok := strings.Cut(r.pattern, " ")
 		if !ok { // whatever the method
 			method, path = http.MethodGet, r.pattern
 		}
 		for name, token := range tokens {
 			w := send(h, method, path, "{}", "Headgate-Token: "+token)
-			may := r.role == auth.Anyone || name == "admin" || name == "some" || name == r.role.String()
+			mayCall := r.role == auth.Anyone || name == "admin" || name == "some" || name == r.role.String()
 			forbidden := w.Code == http.StatusForbidden
-			if forbidden == may && !strings.Contains(w.Body.String(), "all limits") {
+			// The caller some is refused where all limits are needed.
+			if forbidden == mayCall && !strings.Contains(w.Body.String(), "all limits") {
 				t.Errorf("%s by %s: status %d: %s", r.pattern, name, w.Code, w.Body)
 			}
 		}
@@ -82,7 +83,7 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 		"POST /v1/observe": auth.RoleTake,
 		"POST /v1/reset":   auth.RoleAdmin, "POST /v1/block": auth.RoleAdmin, "GET /livez": auth.Anyone,
 	} {
-		if got, ok := needs[pattern]; !ok || got != role {
+		if got, ok := roleOf[pattern]; !ok || got != role {
 			t.Errorf("%s needs the role %s, want %s", pattern, got, role)
 		}
 	}

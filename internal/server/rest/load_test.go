@@ -51,7 +51,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 			t.Errorf("status %d, %+v, want 200", status, p)
 		}
 	}
-	// A request waits only some seconds for the store. Two shares hold their places until the test releases them.
+	// A request holds its place only for some seconds, so two shares hold the places until the test releases them.
 	firstShare, secondShare := bounds.Share(), bounds.Share()
 	if err := errors.Join(firstShare.Enter(), secondShare.Enter()); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	}
 }
 
-// TestMemoryOfBodiesIsCapped checks that a large body is answered 503 while four others hold 1008 of 1024 KiB.
+// TestMemoryOfBodiesIsCapped checks that a large body is answered 503 while 4 others hold 4 x 252 of 1024 KiB.
 func TestMemoryOfBodiesIsCapped(t *testing.T) {
 	t.Parallel()
 	bounds := load.New(0, 1<<20)
@@ -98,7 +98,7 @@ func TestMemoryOfBodiesIsCapped(t *testing.T) {
 	server := httptest.NewServer(h)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	addr := strings.TrimPrefix(server.URL, "http://")
-	long := `{"limit":"token-bucket 1/s","key":"k"` + strings.Repeat(" ", 200<<10) + `}`
+	longBody := `{"limit":"token-bucket 1/s","key":"k"` + strings.Repeat(" ", 200<<10) + `}`
 	post := func(body string) (int, api.Problem) {
 		c := dial(t, addr)
 		fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(body))
@@ -106,7 +106,7 @@ func TestMemoryOfBodiesIsCapped(t *testing.T) {
 		status, p, _ := readAnswer(t, c)
 		return status, p
 	}
-	if status, p := post(long); status != http.StatusOK {
+	if status, p := post(longBody); status != http.StatusOK {
 		t.Fatalf("status %d, %+v, want 200", status, p)
 	}
 	// One after the other: two bodies that are read at once could both find no room, and release what they hold.
@@ -118,11 +118,11 @@ func TestMemoryOfBodiesIsCapped(t *testing.T) {
 		})
 		if i < 4 {
 			c := dial(t, addr)
-			fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", long[:200<<10])
+			fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", longBody[:200<<10])
 			stalled = append(stalled, c)
 		}
 	}
-	if status, p := post(long); status != http.StatusServiceUnavailable || p.Type != api.Busy {
+	if status, p := post(longBody); status != http.StatusServiceUnavailable || p.Type != api.Busy {
 		t.Errorf("a large body beside the others: status %d, %+v, want 503", status, p)
 	}
 	if status, p := post(bodies["/v1/take"]); status != http.StatusOK {
@@ -132,7 +132,7 @@ func TestMemoryOfBodiesIsCapped(t *testing.T) {
 		c.Close()
 	}
 	await.Until(t, "the memory of the closed requests to be released", func() bool {
-		status, _ := post(long)
+		status, _ := post(longBody)
 		return status == http.StatusOK
 	})
 }

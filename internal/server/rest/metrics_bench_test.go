@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// measuredHandler adds the metrics of headgate serve to stackHandler.
+// measuredHandler returns the handler of stackHandler with the metrics of headgate serve.
 func measuredHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	lines := lograte.New(slog.NewTextHandler(io.Discard, nil))
 	b.Cleanup(lines.Close)

@@ -8,31 +8,31 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsDescribed compares the members of each schema with the JSON fields of its type.
+// TestEveryFieldIsDescribed compares the members of each schema, but schemasOnly, with the JSON fields of its type.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	t.Parallel()
 	h, _ := newHandler(t, "")
 	d := readDescription(t, h)
 	schemas := d.doc["components"].(map[string]any)["schemas"].(map[string]any)
-	names := slices.Clone(schemasOnly)
-	typeOf := maps.Clone(replayTypes)
+	listed := slices.Clone(schemasOnly)
+	valueOf := maps.Clone(replayTypes)
 	for _, v := range goTypes {
-		typeOf[reflect.TypeOf(v).Name()] = v
+		valueOf[reflect.TypeOf(v).Name()] = v
 	}
-	for typeName, v := range typeOf {
-		names = append(names, typeName)
+	for typeName, v := range valueOf {
+		listed = append(listed, typeName)
 		schema, ok := schemas[typeName].(map[string]any)
 		if !ok {
 			t.Errorf("%s is not described", typeName)
 			continue
 		}
-		want := members(reflect.TypeOf(v))
+		want := jsonFields(reflect.TypeOf(v))
 		if typeName == "Replayed" {
 			for _, name := range commandFields {
 				delete(want, name)
 			}
 		}
-		got := namesOf(schemas, schema)
+		got := schemaMembers(schemas, schema)
 		delete(got, "violated-policies") // which httplimit adds
 		for name := range want {
 			if !got[name] {
@@ -46,14 +46,14 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		}
 	}
 	for name := range schemas {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(listed, name) {
 			t.Errorf("schema %s is compared with no type", name)
 		}
 	}
 }
 
-// members returns the names of the JSON fields of a type.
-func members(typ reflect.Type) map[string]bool {
+// jsonFields returns the names of the JSON fields of a type.
+func jsonFields(typ reflect.Type) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range reflect.VisibleFields(typ) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -64,11 +64,11 @@ func members(typ reflect.Type) map[string]bool {
 	return names
 }
 
-// namesOf returns the names of the members of a schema, and of the schema that it refers to.
-func namesOf(schemas, schema map[string]any) map[string]bool {
+// schemaMembers returns the names of the members of a schema, and of the schema that it refers to.
+func schemaMembers(schemas, schema map[string]any) map[string]bool {
 	names := map[string]bool{}
 	if reference, ok := schema["$ref"].(string); ok {
-		names = namesOf(schemas, schemas[strings.TrimPrefix(reference, "#/components/schemas/")].(map[string]any))
+		names = schemaMembers(schemas, schemas[strings.TrimPrefix(reference, "#/components/schemas/")].(map[string]any))
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	for name := range properties {

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// failingStore is a store that fails with err.
+// failingStore is a store whose Apply fails with err.
 type failingStore struct {
 	store.Store
 	err error
@@ -101,7 +101,7 @@ func TestProblemsOfTheDescription(t *testing.T) {
 	}
 }
 
-// TestAllTypesOfProblemsAreShown checks that each type which the schema lists has an example.
+// TestAllTypesOfProblemsAreShown checks that each of the 9 types which the schema lists has an example.
 func TestAllTypesOfProblemsAreShown(t *testing.T) {
 	t.Parallel()
 	h, _ := newHandler(t, "")

@@ -207,7 +207,7 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	}
 }
 
-// TestProblemsRepeatLittle checks that problems quote at most 8 KiB of a request, since their memory is not counted.
+// TestProblemsRepeatLittle checks that problems have at most 8 KiB, whatever they quote: their memory is not counted.
 func TestProblemsRepeatLittle(t *testing.T) {
 	t.Parallel()
 	h, _ := newHandler(t, "")

@@ -32,7 +32,7 @@ func TestTheReferenceIsWhatIsServed(t *testing.T) {
 	}
 }
 
-// TestEveryTypeOfProblemIsInTheReference compares testdata/problems.yaml with the types and examples of the document.
+// TestEveryTypeOfProblemIsInTheReference checks that testdata/problems.yaml has each type and example of the document.
 func TestEveryTypeOfProblemIsInTheReference(t *testing.T) {
 	t.Parallel()
 	ref := newReference(t)
@@ -77,7 +77,7 @@ func readProblems(t *testing.T) (problems []problem) {
 type reference struct {
 	node
 	roles    map[string]string // by method and path
-	defined  map[string]bool   // schemas that the page has
+	defined  map[string]bool   // schemas that the page has, or will have at its end
 	inAnswer bool              // true while an answer is described, false while a request is
 	out      strings.Builder
 }
@@ -160,14 +160,14 @@ func (r *reference) route(t *testing.T, op route) {
 			r.field(strings.TrimSuffix(name, "`"), p.get("schema"), p.get("description").text(), p.get("required").text() != "")
 		}
 	}
-	var used []string
+	var schemas []string
 	for kind, content := range op.get("requestBody").get("content").members() {
 		r.printf("\nBody, `%s`: %s", kind, r.typ(content.get("schema")))
 		r.example(content.get("example"))
-		used = append(used, r.names(content.get("schema"))...)
+		schemas = append(schemas, r.names(content.get("schema"))...)
 	}
-	r.tables(used)
-	used, r.inAnswer = nil, true
+	r.tables(schemas)
+	schemas, r.inAnswer = nil, true
 	for status, answer := range op.get("responses").members() {
 		if status == "default" {
 			continue
@@ -179,7 +179,7 @@ func (r *reference) route(t *testing.T, op route) {
 				r.printf(", %s", name)
 			}
 			r.example(content.get("example"))
-			used = append(used, r.names(content.get("schema"))...)
+			schemas = append(schemas, r.names(content.get("schema"))...)
 		}
 		if answer.get("content").Node == nil {
 			r.printf(".\n")
@@ -194,10 +194,10 @@ func (r *reference) route(t *testing.T, op route) {
 			r.printf("\n")
 		}
 	}
-	r.tables(used)
+	r.tables(schemas)
 }
 
-// example writes a short example in a line, and none that is long.
+// example ends a line, with the example if that is a short object.
 func (r *reference) example(n node) {
 	const maxLength = 320
 	if text := n.json(); n.Node != nil && n.Kind == yaml.MappingNode && len(text) <= maxLength {
@@ -234,7 +234,7 @@ func (r *reference) tables(names []string) {
 	}
 }
 
-// fields writes a table of the fields of an object.
+// fields writes a table of the fields of an object, and of the objects in them.
 func (r *reference) fields(s node) {
 	if r.inAnswer {
 		r.printf("| field | type | present | meaning |\n|---|---|---|---|\n")

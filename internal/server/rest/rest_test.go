@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// newHandler returns a handler with a configuration, and the store below it.
+// newHandler returns a handler with a configuration, and its store in memory.
 func newHandler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 	t.Helper()
 	c := &config.Config{}
@@ -151,7 +151,7 @@ func TestAFillUpTakesWhatFits(t *testing.T) {
 	}
 }
 
-// TestUsageInJSON checks every member of an answer of /v1/usage once.
+// TestUsageInJSON checks the members of an answer of /v1/usage, of a key with one refusal and of the empty key.
 func TestUsageInJSON(t *testing.T) {
 	t.Parallel()
 	h, _ := newHandler(t, "limits:\n  login: fixed-window 1/1h from-first\n  api: token-bucket 5/1m\n")
@@ -331,20 +331,20 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	var readDescription []string
+	var described []string
 	for path, methods := range doc.Paths {
 		for method := range methods {
-			readDescription = append(readDescription, strings.ToUpper(method)+" "+path)
+			described = append(described, strings.ToUpper(method)+" "+path)
 		}
 	}
-	benchmark := rest.Patterns()
+	served := rest.Patterns()
 	for _, r := range whatif.New(nil).Routes() {
-		benchmark = append(benchmark, r.Pattern)
+		served = append(served, r.Pattern)
 	}
-	slices.Sort(readDescription)
-	slices.Sort(benchmark)
-	if !slices.Equal(readDescription, benchmark) {
-		t.Errorf("described: %q\nserved: %q", readDescription, benchmark)
+	slices.Sort(described)
+	slices.Sort(served)
+	if !slices.Equal(described, served) {
+		t.Errorf("described: %q\nserved: %q", described, served)
 	}
 }
 

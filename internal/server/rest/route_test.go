@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rest"
 )
 
-// TestPathsAreMatchedAsByServeMux checks the patterns and answers for paths in unusual spellings.
+// TestPathsAreMatchedAsByServeMux checks the patterns and answers for paths in usual and unusual spellings.
 func TestPathsAreMatchedAsByServeMux(t *testing.T) {
 	t.Parallel()
 	h, _ := newHandler(t, "")

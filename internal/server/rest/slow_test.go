@@ -27,7 +27,7 @@ import (
 func TestWriteTimeoutReleasesTheMemory(t *testing.T) {
 	t.Parallel()
 	srv, _ := serveSilentClients(t, time.Hour)
-	// All of its 10,000 requests are held but load.FreeObjects of them; 9000 are enough to tell.
+	// Its 10,000 requests are held, but for the few of load.FreeObjects; 9000 are enough to tell.
 	await.Until(t, "a batch of 10,000 to be held", func() bool { return heldBytes(srv) >= load.BytesPerObject*9000 })
 	srv, closed := serveSilentClients(t, 300*time.Millisecond)
 	await.Until(t, "all connections to be closed", func() bool { return closed.Load() == silentClients })

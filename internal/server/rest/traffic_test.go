@@ -34,7 +34,7 @@ func (s unstableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outco
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-func TestTraffic(t *testing.T) {
+func TestTrafficOfLimitsAndTopKeys(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte("limits: {api: fixed-window 2/30d, login: fixed-window 1/30d}\nallow_notations: true\n"))
 	if err != nil {
@@ -112,7 +112,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficHasOnlyLimitsThatTheCallerMayTouch checks the limits, the keys, and a query of another limit.
+// TestTrafficHasOnlyLimitsThatTheCallerMayTouch checks the limits, the keys, and the error of a query of another limit.
 func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte("limits: {api: fixed-window 2/30d, login: fixed-window 1/30d}"))

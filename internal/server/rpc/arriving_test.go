@@ -84,7 +84,7 @@ func TestIncompleteMessagesAreBounded(t *testing.T) {
 	conns.Range(func(conn, _ any) bool { _ = conn.(*stalledConn).Close(); return true }) // grpc would wait to write
 }
 
-// TestIncompleteMessagesOfAnyone checks that 16 messages of calls without a token may be incomplete at a time.
+// TestIncompleteMessagesOfAnyone checks that of 40 calls without a token, all but 16 that send no message are refused.
 func TestIncompleteMessagesOfAnyone(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)

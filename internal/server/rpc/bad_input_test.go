@@ -78,7 +78,7 @@ func post(t *testing.T, addr, method string, body []byte) (code codes.Code, text
 	return codes.Code(n), trailer.Get("Grpc-Message"), answer[min(5, len(answer)):]
 }
 
-// objects returns a message with n empty messages in a field.
+// objects returns the bytes of a message with n empty messages in a field.
 func objects(field protowire.Number, n int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), nil), n)
 }

@@ -41,7 +41,7 @@ func serve(t testing.TB, s store.Store, c *rpc.Config, services ...rpc.Service) 
 	return serveOn(t, l, s, c, services...), l.Addr().String()
 }
 
-// serveOn serves gRPC on a listener until the end of the test.
+// serveOn serves gRPC on a listener until the end of the test. The limits are those of a catalog if s can have one.
 func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, services ...rpc.Service) *rpc.Server {
 	t.Helper()
 	names, err := config.Parse("f.yaml", []byte("allow_notations: true\n"+
@@ -50,15 +50,15 @@ func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, service
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	verbs := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
-	if limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log}); err == nil { // s can have a catalog
+	svc := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
+	if limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log}); err == nil {
 		by := catalog.By{Author: "file"}
 		if _, _, err := limits.Apply(t.Context(), by, names.CatalogFile(), catalog.ApplyOnce); err != nil {
 			t.Fatal(err)
 		}
-		verbs = service.New(headgate.New(s, &headgate.Config{Names: limits}), names, limits)
+		svc = service.New(headgate.New(s, &headgate.Config{Names: limits}), names, limits)
 	}
-	server := rpc.New(verbs, log, c)
+	server := rpc.New(svc, log, c)
 	for _, v := range services {
 		server.Register(v)
 	}
@@ -93,7 +93,7 @@ func openTokens(t testing.TB) (f *auth.File, tokens map[string]string) {
 		auth.Entry{Name: "admin", Role: "admin"})
 }
 
-// echo returns a service that answers with its caller, and panics if it is sent "panic".
+// echo returns a service that answers with its caller, panics if it is sent "panic", and fails without a deadline.
 func echo(role auth.Role) rpc.Service {
 	handler := func(_ any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		in := new(healthpb.HealthCheckRequest)
@@ -120,7 +120,7 @@ func echo(role auth.Role) rpc.Service {
 	}
 }
 
-// TestTheContextOfACallEndsWithTheCall checks that a call's context is canceled, or its timer would hold memory.
+// TestTheContextOfACallEndsWithTheCall checks that a call's context is canceled; otherwise its timer would hold memory.
 func TestTheContextOfACallEndsWithTheCall(t *testing.T) {
 	t.Parallel()
 	contexts := make(chan context.Context, 1)

@@ -122,7 +122,7 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 			t.Errorf("%s is not tested", m.MethodName)
 		}
 	}
-	for _, name := range []string{ // the verbs with the same id stand in their order
+	for _, name := range []string{ // those that share the id one stand in their order
 		"Take", "Extend", "Settle", "Debit", "Refund",
 		"Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
 		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
@@ -145,7 +145,7 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestAnswersOfVerbs(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(&memory.Config{Names: true}), nil)
 	c := pb.NewHeadgateServiceClient(dial(t, addr))
@@ -189,19 +189,19 @@ func TestAnswers(t *testing.T) {
 	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &key}); err != nil || s.Reason != "guesses" || s.Used != "0" {
 		t.Errorf("inspect after a block: %v, %v, want its reason", s, err)
 	}
-	other := "a provider"
+	providerKey := "a provider"
 	observed, err := c.Observe(ctx, &pb.ObserveRequest{
-		Limit: "login", Key: &other, Status: 429, Headers: map[string]string{"retry-after": "20"},
+		Limit: "login", Key: &providerKey, Status: 429, Headers: map[string]string{"retry-after": "20"},
 	})
 	if err != nil || observed.BlockedForMs < 19_000 || observed.BlockedForMs > 20_000 {
 		t.Errorf("observe: %v, %v, want a block of about 20 s", observed, err)
 	}
-	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &other}); err != nil || s.BlockedUntil == nil {
+	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &providerKey}); err != nil || s.BlockedUntil == nil {
 		t.Errorf("inspect after observe: %v, %v, want a block", s, err)
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsHaveDetails(t *testing.T) {
 	t.Parallel()
 	st := memory.New(nil)
 	_, addr := serve(t, st, nil)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// texts returns values with their place in a file.
+// texts returns values that all have the same place in a file.
 func texts(values ...string) (list []Text) {
 	for _, v := range values {
 		list = append(list, Text{v, "f:1:1"})
@@ -189,7 +189,7 @@ func TestKeysAndCosts(t *testing.T) {
 			want: "all", wantCost: "12",
 		},
 		{
-			key: "text:all", cost: "size", change: func(q *Request) { q.Method = "PUT" }, // chunked
+			key: "text:all", cost: "size", change: func(q *Request) { q.Method = "PUT" }, // of unknown length
 			want: "!header:X-Forwarded-Content-Length",
 		},
 	} {
@@ -263,9 +263,9 @@ func TestIDsOfClientsDiffer(t *testing.T) {
 		}
 		return m.ID
 	}
-	a := idOf("192.0.2.1", "1")
-	if a != idOf("192.0.2.1", "1") || a == idOf("192.0.2.2", "1") || a == idOf("192.0.2.1", "2") {
-		t.Error("ids of different clients are the same, or those of one client are not")
+	id := idOf("192.0.2.1", "1")
+	if id != idOf("192.0.2.1", "1") || id == idOf("192.0.2.2", "1") || id == idOf("192.0.2.1", "2") {
+		t.Error("ids of different clients or headers are the same, or those of one are not")
 	}
 	if id := idOf("192.0.2.1", ""); id != "" {
 		t.Errorf("without the header: got the id %q, want none", id)
@@ -349,7 +349,7 @@ func TestNoRulesMatchNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkMatch measures a request of the last of 500 rules.
+// BenchmarkMatch measures a request that only the last of 500 rules matches.
 func BenchmarkMatch(b *testing.B) {
 	var defs []Definition
 	for i := range 500 {

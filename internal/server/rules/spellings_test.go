@@ -221,7 +221,7 @@ func respell(rng *rand.Rand, target string) string {
 	}
 }
 
-// rulesFor returns a rule for a path, and a rule for all other paths.
+// rulesFor returns a rule for a path, named rule, and one for all other paths, named rest.
 func rulesFor(t *testing.T, base string) *Rules {
 	t.Helper()
 	baseRule, otherRule := pathRule(t, base, false, "text:one"), pathRule(t, "/", false, "text:rest")
@@ -233,7 +233,7 @@ func rulesFor(t *testing.T, base string) *Rules {
 	return r
 }
 
-// ruleFor returns the name of the rule that matches a target, or "refused".
+// ruleFor returns the name of the rule of rulesFor that matches a target, or "refused".
 func ruleFor(t *testing.T, r *Rules, target string) string {
 	t.Helper()
 	keys, err := keysOf(t, r, target, nil)
@@ -244,7 +244,7 @@ func ruleFor(t *testing.T, r *Rules, target string) string {
 	return rule
 }
 
-// keysOf returns the keys that rules charge for a request, as rule:key.
+// keysOf returns the keys that rules charge for a request, as rule:key with blanks between them.
 func keysOf(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
 	t.Helper()
 	target, err := ParseTarget("uri", uri)
@@ -261,7 +261,7 @@ func keysOf(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
 	return strings.Join(list, " "), err
 }
 
-// pathRule returns a rule for a path, with the parts of a key.
+// pathRule returns a rule that charges the limit api for a path. keys are the parts of the key.
 func pathRule(t *testing.T, path string, encodedSlash bool, keys ...string) Definition {
 	t.Helper()
 	d := Definition{Path: Text{Value: path}, EncodedSlash: encodedSlash}
@@ -348,6 +348,6 @@ func TestSpellingsOfAKey(t *testing.T) {
 	d.Limits[0].Cost.Value = "lower header:X-Cost"
 	_, err = New(&Definitions{Rules: []Definition{d}})
 	if err == nil || !strings.Contains(err.Error(), "parts of a key") {
-		t.Errorf("a cost in small letters: %v", err)
+		t.Errorf("a cost with lower: %v", err)
 	}
 }

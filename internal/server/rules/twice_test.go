@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestDuplicateFieldsEvadeNoKey checks that a field with several values is an error, or is charged for each of them.
+// TestDuplicateFieldsEvadeNoKey checks that a field with several values is an error, or charges each different one.
 func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
@@ -61,9 +61,9 @@ func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 		m, err := r.Match(q)
 		got := ""
 		for i, charge := range m.Charges {
-			got += " "[:min(i, 1)] + charge.Key
+			got += " "[:min(i, 1)] + charge.Key // a blank before all but the first
 		}
-		if e, is := errors.AsType[*headgate.InvalidError](err); is {
+		if e, isInvalid := errors.AsType[*headgate.InvalidError](err); isInvalid {
 			got = "!" + e.Field
 		}
 		if got != c.want {
@@ -99,15 +99,16 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 // TestNoSpellingEvadesARule checks paths that some servers take for a path of another rule.
 func TestNoSpellingEvadesARule(t *testing.T) {
 	t.Parallel()
-	mode := func(mode string) func(*Definition) {
+	withMode := func(mode string) func(*Definition) {
 		return func(d *Definition) { d.Mode = text(mode) }
 	}
 	enforced := mustNew(t,
-		define("static", "/static/", nil), define("login", "/login", nil), define("shadow", "/shadow", mode("shadow")),
+		define("static", "/static/", nil), define("login", "/login", nil),
+		define("shadow", "/shadow", withMode("shadow")),
 		define("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
 		define("delete", "/projects/{id}/delete", nil), define("rest", "/", nil),
 	)
-	shadowed := mustNew(t, define("login", "/login", mode("shadow")), define("a", "/a/", mode("advise")))
+	shadowed := mustNew(t, define("login", "/login", withMode("shadow")), define("a", "/a/", withMode("advise")))
 	for _, c := range []struct {
 		rules *Rules
 		uri   string
@@ -183,7 +184,7 @@ func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 		for _, charge := range m.Charges {
 			got += charge.Key
 		}
-		if e, is := errors.AsType[*headgate.InvalidError](err); is {
+		if e, isInvalid := errors.AsType[*headgate.InvalidError](err); isInvalid {
 			got = "!" + e.Field
 		}
 		if got != c.want {

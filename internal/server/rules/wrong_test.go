@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestErrorsNameTheirField checks the message about each field of a definition.
+// TestErrorsNameTheirField checks the errors about the fields of a definition.
 func TestErrorsNameTheirField(t *testing.T) {
 	t.Parallel()
 	limit := func(change func(*Charge)) func(*Definition) { return func(d *Definition) { change(&d.Limits[0]) } }
@@ -73,8 +73,8 @@ func TestErrorsNameTheirField(t *testing.T) {
 	}
 }
 
-// withPlan returns a change that lets a rule match only requests whose header X-Plan has the value, or begins with f if
-// the value is f*.
+// withPlan returns a change that lets a rule match only requests whose header X-Plan has the value, or begins with it
+// if it ends with a star.
 func withPlan(value string) func(*Definition) {
 	return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
 }

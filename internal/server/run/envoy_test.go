@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEnvoyFilesInAFolderMountedByKubernetes checks valid and invalid versions that a symbolic link switches to.
+// TestEnvoyFilesInAFolderMountedByKubernetes checks valid and invalid versions of the files, to which a link switches.
 func TestEnvoyFilesInAFolderMountedByKubernetes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -18,13 +18,13 @@ func TestEnvoyFilesInAFolderMountedByKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mountVersion := func(name, edge string) {
+	mountVersion := func(name, edgeText string) {
 		sub := filepath.Join(dir, name)
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		write(filepath.Join(sub, "shop.yaml"), "domain: shop\ndescriptors: [{key: a}, {key: b}]\n")
-		write(filepath.Join(sub, "edge.yaml"), edge)
+		write(filepath.Join(sub, "edge.yaml"), edgeText)
 		_ = os.Remove(filepath.Join(dir, "..next"))
 		if err := os.Symlink(name, filepath.Join(dir, "..next")); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALimitThatTheStoreHasLostIsNotUnknown checks that a limit of the file that the store has lost is unavailable.
+// TestALimitThatTheStoreHasLostIsNotUnknown checks the error about a limit that the file has and the store has lost.
 func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	file, err := config.Parse("c.yaml", []byte("limits: {api: gcra 1/s}\n"))

@@ -41,8 +41,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// take returns the output since the last take.
-func (o *output) take() string {
+// readNew returns the output since the last readNew.
+func (o *output) readNew() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer o.text.Reset()
@@ -76,8 +76,8 @@ func (s *testServer) read(string) ([]byte, error) {
 	return []byte(s.file), nil
 }
 
-// startServer starts a server with a config file and flags such as "grpc=127.0.0.1:0".
-func startServer(t *testing.T, file string, settings ...string) *testServer {
+// startServer starts a server with the text of a config file, and flags such as "grpc=127.0.0.1:0".
+func startServer(t *testing.T, file string, flags ...string) *testServer {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,8 +91,8 @@ func startServer(t *testing.T, file string, settings ...string) *testServer {
 		ReadFile: s.read, Log: &s.log, Hangup: s.hangup, Sockets: map[string][]net.Listener{"http": {l}},
 		Pauses: Pauses{Reload: time.Millisecond, Catalog: time.Millisecond},
 		Flags: func(name string) (string, bool) {
-			for _, setting := range append(settings, "store=memory:", "deadline=1m") {
-				if value, ok := strings.CutPrefix(setting, name+"="); ok {
+			for _, flag := range append(flags, "store=memory:", "deadline=1m") {
+				if value, ok := strings.CutPrefix(flag, name+"="); ok {
 					return value, true
 				}
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unsweptStore is a store whose Sweep fails with fault.
+// unsweptStore is a store whose Sweep removes nothing, and fails with the error of fault, if it has one.
 type unsweptStore struct {
 	store.Store
 	fault fault
@@ -24,7 +24,7 @@ type unsweptStore struct {
 
 func (s *unsweptStore) Sweep(context.Context, int) (int, error) { return 0, s.fault.get() }
 
-// fault is an error that a test can change.
+// fault is an error that a test can set and remove.
 type fault struct{ atomic.Pointer[error] }
 
 func (f *fault) get() error {
@@ -56,7 +56,7 @@ func TestAFailingSweepIsNotAStoreThatIsAway(t *testing.T) {
 		nextLines := func() string {
 			time.Sleep(3 * time.Minute) // the sweeper makes longer pauses after errors
 			synctest.Wait()
-			return out.take()
+			return out.readNew()
 		}
 		if got := nextLines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") ||
 			!strings.Contains(got, "no right") {
@@ -79,7 +79,7 @@ func TestAFailingSweepIsNotAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// TestConditionLogsEachChangeOnce checks that a failure has one line and the recovery one, whoever notices first.
+// TestConditionLogsEachChangeOnce checks that a failure, another reason of it and the recovery have one line each.
 func TestConditionLogsEachChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
@@ -109,7 +109,7 @@ func TestConditionLogsEachChangeOnce(t *testing.T) {
 			{func() { c.recordRequest(nil) }, []string{"the store is available", "after=3s"}},
 		} {
 			step.do()
-			lines := out.take()
+			lines := out.readNew()
 			wantFailing := i > 0 && i < 9 || i > 9 && i < 13
 			if n := strings.Count(lines, "\n"); n != min(1, len(step.want)) || c.failing() != wantFailing {
 				t.Errorf("step %d: %d lines, failing %v, want %v: %s", i, n, c.failing(), wantFailing, lines)

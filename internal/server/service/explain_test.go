@@ -25,7 +25,7 @@ func newExplainService(t *testing.T, text string) *service.Service {
 	return service.New(headgate.New(memory.New(&memory.Config{Names: true}), &headgate.Config{Names: c}), c, nil)
 }
 
-// explainRules is a config file with a rule in each mode.
+// explainRules is a config file with a rule in each mode, and one that only blocks.
 const explainRules = `limits: {api: sliding-log 1/1h}
 rules:
   - {name: enforced, path: /a, limits: [{limit: api, key: ip, settle: "header:X-Cost", keep: 0.5}], id: "header:X-Id"}
@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestExplainNeedsTheLimits(t *testing.T) {
+func TestExplainRefusesForbiddenAndInvalidRequests(t *testing.T) {
 	t.Parallel()
 	s := newExplainService(t, explainRules)
 	ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "x", Role: auth.RoleRead, Limits: []string{"other"}})

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unreadableStore is a store whose catalog can be read only if readable is true.
+// unreadableStore is a store whose catalog can be read only once readable is true.
 type unreadableStore struct {
 	*memory.Store
 	readable atomic.Bool

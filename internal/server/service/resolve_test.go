@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestMoreNotationsThanTheCacheHolds takes twice with each of 2500 notations, of which the cache holds fewer.
+// TestMoreNotationsThanTheCacheHolds takes twice with each of 2500 notations, of which the cache holds 1000.
 func TestMoreNotationsThanTheCacheHolds(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil)
@@ -57,7 +57,7 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 			}
 		}
 		expectRefusal("token-bucket 6/1h")
-		time.Sleep(100 * time.Second) // longer than the window of a minute, but shorter than the minimum time in use
+		time.Sleep(100 * time.Second) // longer than the window of a minute, but shorter than that and useMargin
 		if err := take("token-bucket 5/1h"); err != nil {
 			t.Error(err)
 		}
@@ -80,8 +80,8 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 	})
 }
 
-// TestDurationsBesideANotationAreBounded checks that a block, an id or a wait may not be longer than the longest period
-// of a notation, and that each keeps the notation in use.
+// TestDurationsBesideANotationAreBounded checks that a block, the life of an id and a wait may not be longer than the
+// longest period of a notation, and that each keeps the notation in use.
 func TestDurationsBesideANotationAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
@@ -139,7 +139,7 @@ func TestDurationsBesideANotationAreBounded(t *testing.T) {
 // TestNearlyFull checks that limits with at least 8 of 10 keys are listed, at most 20 of them, the fullest first.
 func TestNearlyFull(t *testing.T) {
 	t.Parallel()
-	fixedClock := func() int64 { return 1795600000_000000 } // so no window ends
+	fixedClock := func() int64 { return 1795600000_000000 } // so that no window ends
 	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000, Clock: fixedClock}), nil),
 		&config.Config{}, nil)
 	fill := func(limit string, keys int) {

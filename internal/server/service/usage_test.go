@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// newCatalogService returns a service over a store with a catalog of limits.
+// newCatalogService returns a service over a store with a catalog of limits, and the catalog.
 func newCatalogService(t *testing.T, s store.Store, limits map[string]string) (*service.Service, *catalog.Catalog) {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -76,7 +76,7 @@ func take(t *testing.T, s *service.Service, limit, key string) {
 	}
 }
 
-// TestUsageSaysWhyAKeyIsRefused checks the usage of keys that are refused for several reasons, for each store.
+// TestUsageSaysWhyAKeyIsRefused checks the usage of keys that are refused for several reasons, for several stores.
 func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	type kind struct {
@@ -122,7 +122,7 @@ func testUsageOfRefusedKeys(t *testing.T, st store.Store) {
 		}
 	}
 	block("blocked", "guesses passwords")
-	block("silent", "")
+	block("silent", "") // for an hour, which is longer than the limit itself blocks
 	for range 2 {
 		take(t, s, "login", "used")
 		take(t, s, "api", "used")
@@ -152,7 +152,7 @@ func testUsageOfRefusedKeys(t *testing.T, st store.Store) {
 		t.Errorf("blocked: %+v", l)
 	}
 	_, silent := usage(t, s, api.UsageQuery{Key: "silent", Limits: []string{"login"}})
-	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" { // an hour, longer than the limit itself blocks
+	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" {
 		t.Errorf("blocked without a reason: %+v", silent)
 	}
 	_, closed := usage(t, s, api.UsageQuery{Key: "-off", Authors: true})
@@ -197,21 +197,21 @@ func testUsageOfRefusedKeys(t *testing.T, st store.Store) {
 func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 	t.Parallel()
 	st := memory.New(&memory.Config{Names: true})
-	start := func() *service.Service { return service.New(headgate.New(st, nil), &config.Config{}, nil) }
-	s := start()
+	newService := func() *service.Service { return service.New(headgate.New(st, nil), &config.Config{}, nil) }
+	s := newService()
 	for _, limit := range []string{"fixed-window 2/1h from-first", "sliding-log 1/1h"} {
 		take(t, s, limit, "k")
 		take(t, s, limit, "l")
 	}
-	if _, used := usage(t, start(), api.UsageQuery{Key: "k"}); len(used) != 2 ||
+	if _, used := usage(t, newService(), api.UsageQuery{Key: "k"}); len(used) != 2 ||
 		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
 		", or forget what was used: headgate reset k 'sliding-log 1/1h'") {
 		t.Errorf("k: got %+v, want 2 limits with a hint", used)
 	}
-	if _, used := usage(t, start(), api.UsageQuery{Key: "nobody"}); len(used) != 0 {
+	if _, used := usage(t, newService(), api.UsageQuery{Key: "nobody"}); len(used) != 0 {
 		t.Errorf("nobody: got %+v, want no limits", used)
 	}
-	if _, used := usage(t, start(), api.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
+	if _, used := usage(t, newService(), api.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
 		t.Errorf("a query of an unused limit: got %+v, want the limit", used)
 	}
 }
@@ -235,8 +235,8 @@ func TestUsageCallsHoldBeforeItReads(t *testing.T) {
 	}
 }
 
-// TestUsageHasRefusalsOfEveryVerb checks the refusals of each verb. A check has none, since it refuses nobody.
-func TestUsageHasRefusalsOfEveryVerb(t *testing.T) {
+// TestUsageHasTheRefusalsOfVerbs checks the refusals of several verbs. A check has none, since it refuses nobody.
+func TestUsageHasTheRefusalsOfVerbs(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
 	const limit, leaseLimit = "fixed-window 2/1h from-first", "concurrency 1 ttl 1m"

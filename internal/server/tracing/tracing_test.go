@@ -93,7 +93,7 @@ const (
 	unsampledParent = "00-" + traceID + "-00f067aa0ba902b7-00"
 )
 
-// send sends a request with a traceparent, and returns the status.
+// send sends a request, with a traceparent unless parent is empty, and returns the status.
 func (r *rig) send(path, parent, body string) int {
 	q := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	if parent != "" {
@@ -104,7 +104,7 @@ func (r *rig) send(path, parent, body string) int {
 	return w.Code
 }
 
-// tree returns the spans as "name < parent", with the values of some attributes.
+// tree returns the spans as "name < parent", with the values of some attributes, sorted.
 func (r *rig) tree() (lines []string) {
 	spans := r.spans.GetSpans()
 	names := map[string]string{}
@@ -127,7 +127,7 @@ func (r *rig) tree() (lines []string) {
 	return lines
 }
 
-// expectSpans fails the test unless tree returns the lines, or if a span has a key.
+// expectSpans fails the test unless tree returns the lines, or if a span has the key mallory.
 func (r *rig) expectSpans(t *testing.T, want ...string) {
 	t.Helper()
 	if got := r.tree(); !slices.Equal(got, want) {
@@ -140,7 +140,7 @@ func (r *rig) expectSpans(t *testing.T, want ...string) {
 	}
 }
 
-// TestARequestHasSpansDownToTheStore checks three requests while the clock stands still: the guard repeats a refusal.
+// TestARequestHasSpansDownToTheStore checks an admission, a refusal by package deny without the store, and an error.
 func TestARequestHasSpansDownToTheStore(t *testing.T) { synctest.Test(t, testSpansDownToTheStore) }
 
 func testSpansDownToTheStore(t *testing.T) {

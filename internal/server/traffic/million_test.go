@@ -30,9 +30,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAMillionKeys takes once for each of many keys, a million with make engines without the race detector, and half as
-// many times by each of two limits for keys of a Zipf distribution. It compares the top 20 keys with the exact counts,
-// and checks the size of a scrape and the memory in use.
+// TestAMillionKeys takes once from a wide limit for each key, and meanwhile half as often from the wide and a narrow
+// limit for keys of a Zipf distribution. With make engines, without the race detector, there are a million keys. It
+// compares the top 20 keys with the exact counts, and checks the size of a scrape and the memory in use.
 func TestAMillionKeys(t *testing.T) {
 	keys := tier.Pick(20_000, 50_000, 50_000)
 	if !raceDetector {

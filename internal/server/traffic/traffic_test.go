@@ -55,7 +55,7 @@ func event(limit, key, cost string, allowed bool) headgate.Event {
 
 func allLimits(string) bool { return true }
 
-// top returns the first n keys as text.
+// top returns the first n keys of all limits as text.
 func (r *rig) top(by traffic.Outcome, n int) string {
 	var list []string
 	for _, k := range r.Top(by, n, allLimits) {
@@ -155,7 +155,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestNewKeysReplaceOldOnes checks that weights halve each minute, so that new keys replace old ones.
+// TestNewKeysReplaceOldOnes checks that new keys replace old ones, since weights halve each minute.
 func TestNewKeysReplaceOldOnes(t *testing.T) {
 	for _, pause := range []time.Duration{10 * time.Minute, 100 * time.Hour, 10 * 365 * 24 * time.Hour} {
 		r := newRig(nil)
@@ -178,11 +178,11 @@ func TestNewKeysReplaceOldOnes(t *testing.T) {
 	}
 }
 
-// TestMaxLimitsAndKeys checks that limits beyond MaxLimits share a name, and that removed limits make room.
+// TestMaxLimitsAndKeys checks the bounds on limits and their keys, and that removed limits make room for another.
 func TestMaxLimitsAndKeys(t *testing.T) {
 	removed := false
 	r := newRig(func(name string) bool { return !removed && name != "nobody" })
-	fullLimits := tier.Pick(40, traffic.MaxLimits+5, traffic.MaxLimits+5) // number of limits with MaxKeys keys
+	fullLimits := tier.Pick(40, traffic.MaxLimits+5, traffic.MaxLimits+5) // how many limits get MaxKeys keys
 	for i := range traffic.MaxLimits + 5 {
 		n := traffic.MaxKeys
 		if i >= fullLimits {

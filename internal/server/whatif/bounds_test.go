@@ -38,7 +38,7 @@ func TestConditionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUploadsThatSendNothingKeepNobodyOut checks that all but 6 of 40 silent uploads are answered 503 at once.
+// TestUploadsThatSendNothingKeepNobodyOut checks that all but 6 of 40 silent uploads get 503, and others are served.
 func TestUploadsThatSendNothingKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})

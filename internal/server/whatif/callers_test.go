@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/whatif"
 )
 
-// TestLogsBelongToTheirCaller checks that a caller cannot replay another caller's log or a forbidden history.
+// TestLogsBelongToTheirCaller checks that a caller can use no log of another caller, and no forbidden history or limit.
 func TestLogsBelongToTheirCaller(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is a server with a clock that the test sets.
+// server is a server with a clock and a caller that the test sets.
 type server struct {
 	logs    *whatif.Logs
 	limiter *headgate.Limiter
@@ -72,7 +72,7 @@ func (s *server) call(t *testing.T, method, path string, v url.Values, body io.R
 	return w.Code, w.Body.String()
 }
 
-// upload sends a log.
+// upload sends a log, which must be read.
 func (s *server) upload(t *testing.T, v url.Values, log []byte) *api.WhatIfLog {
 	t.Helper()
 	code, text := s.call(t, http.MethodPost, "/v1/whatif", v, bytes.NewReader(log))
@@ -166,7 +166,7 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 			t.Errorf("%v refuses nothing, so it tests little", limits)
 		}
 	}
-	suggestAsk, err := replay.ParseSuggestOptions("0.2%", "keys", []string{"1m"})
+	suggestOptions, err := replay.ParseSuggestOptions("0.2%", "keys", []string{"1m"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	suggestions, err := requests.Suggest(t.Context(), suggestAsk)
+	suggestions, err := requests.Suggest(t.Context(), suggestOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestPackedLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded checks that the longest unused logs are dropped, and that a large log is refused.
+// TestMemoryIsBounded checks that the longest unused logs and old ones are dropped, and that a large log is refused.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	log := accessLog()

@@ -79,6 +79,7 @@ func writeHistory(t *testing.T, h *history.History) string {
 }
 
 // breakFor breaks an engine for a time, or again, for up to eight times as long, if a slow machine tests too little.
+// The test fails if there are violations.
 func breakFor(t *testing.T, e *chaos.Engine, duration time.Duration) chaos.Report {
 	t.Helper()
 	for factor := 1; ; factor *= 2 {

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// startPostgresPair starts a primary with a synchronous standby, which is promoted when the primary is killed.
+// startPostgresPair starts a primary with a synchronous standby, which is promoted in the fault fail-over.
 func startPostgresPair(t *testing.T) *chaos.System {
 	t.Helper()
 	p := dbtest.StartPostgresPair(t)
@@ -224,7 +224,7 @@ func startSentinel(t *testing.T) *chaos.System {
 	}
 }
 
-// awaitCaughtUpReplica waits until the primary that a Sentinel names has a replica that has caught up.
+// awaitCaughtUpReplica waits up to a minute until the primary that a Sentinel names has a replica that has caught up.
 func awaitCaughtUpReplica(ctx context.Context, sentinel string) error {
 	checkReplica := func() error {
 		c, err := rueidis.NewClient(rueidis.ClientOption{

@@ -124,7 +124,7 @@ func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) [
 	return list
 }
 
-// asErrNothingBroken marks the error of an administrator's statement, which an earlier fault may disturb.
+// asErrNothingBroken adds ErrNothingBroken to the error of an administrator's statement: an earlier fault may cause it.
 func asErrNothingBroken(err error) error {
 	if err != nil {
 		return errors.Join(chaos.ErrNothingBroken, err)
@@ -175,7 +175,7 @@ func eachMySQLSession(host, database, statement string) func(context.Context) er
 	}
 }
 
-// endRedisSessions ends all sessions of clients on a server.
+// endRedisSessions ends all other sessions of clients on a server.
 func endRedisSessions(ctx context.Context, host string) error {
 	c, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{host}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestPath(t *testing.T) {
+func TestPathNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), Path(t), "--version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "headgate ") {
@@ -20,7 +20,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-func TestRoot(t *testing.T) {
+func TestRootIsTheFolderOfTheModule(t *testing.T) {
 	t.Parallel()
 	root, err := Root()
 	if err != nil {

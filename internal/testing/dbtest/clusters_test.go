@@ -45,7 +45,7 @@ func TestRedisClusterReplacesAKilledPrimary(t *testing.T) {
 		t.Errorf("node %d is primary, want another than the killed node", newPrimary)
 	}
 	t.Logf("node %d in place of %d after %v", newPrimary, oldPrimary, time.Since(begin))
-	c.Pause(5)
+	c.Pause(5) // Stop must also end a paused node
 	c.Stop()
 	for _, addr := range c.Addrs() {
 		if isListening(addr) {

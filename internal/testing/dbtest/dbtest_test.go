@@ -213,7 +213,7 @@ func TestPoolerHasFourConnections(t *testing.T) {
 	}
 }
 
-// childEnv is set in the process that the test below starts, which starts servers.
+// childEnv is set in the process that TestServersDieWithTheirProcess starts, and that starts servers.
 const childEnv = "HEADGATE_DBTEST_CHILD"
 
 func TestServersDieWithTheirProcess(t *testing.T) {

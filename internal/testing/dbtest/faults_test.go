@@ -13,7 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// faultEngines has the servers that support Config.Faults: start starts one, open returns functions for its database.
+// faultEngines has the servers that support Config.Faults. start starts one. open connects to it, and returns functions
+// that read its clock and commit a change.
 var faultEngines = map[string]struct {
 	start func(*Config) (*Server, error)
 	open  func(t *testing.T, dsn string) (clock func() (micros int64), commit func())

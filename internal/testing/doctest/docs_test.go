@@ -7,6 +7,7 @@
 //	sql             psql runs it, or with the word mysql after sql, the mysql client
 //	text, json      must be the output of the block before
 //	go              is compiled and run, unless its first line names a file
+//	yaml            is parsed, in the pages about Envoy, Kubernetes and metrics
 //	others          are written to the file that their first line names, in a comment
 //
 // The few blocks that cannot run are listed in skippedBlocks, with the reason. A block without a language fails.
@@ -123,7 +124,7 @@ type run struct {
 	files        map[string]int  // the lines of the blocks of files that no command has used yet
 }
 
-// newRun prepares a folder, and the servers that a page names.
+// newRun starts a session in a folder of its own, with the servers and files that a page names.
 func newRun(t *testing.T, p *page, programs string, goBlocks *snippets) *run {
 	t.Helper()
 	r := &run{page: p, goBlocks: goBlocks, seenSkipped: map[string]bool{}, files: map[string]int{}}
@@ -229,16 +230,16 @@ func jdbc(t *testing.T, kind, dsn string) string {
 
 // toLocal replaces addresses and names of the page by those of this run.
 func (r *run) toLocal(text string) string {
-	for _, p := range r.replacements {
-		text = strings.ReplaceAll(text, p[0], p[1])
+	for _, pair := range r.replacements {
+		text = strings.ReplaceAll(text, pair[0], pair[1])
 	}
 	return text
 }
 
 // toPage replaces addresses and names of this run by those of the page.
 func (r *run) toPage(text string) string {
-	for _, p := range r.replacements {
-		text = strings.ReplaceAll(text, p[1], p[0])
+	for _, pair := range r.replacements {
+		text = strings.ReplaceAll(text, pair[1], pair[0])
 	}
 	return text
 }
@@ -310,7 +311,7 @@ func (r *run) runBlock(t *testing.T, b *block) bool {
 	return true
 }
 
-// sqlCommand returns the command that runs a block of SQL.
+// sqlCommand writes a block of SQL to a file, and returns the command that runs it.
 func (r *run) sqlCommand(t *testing.T, b *block) string {
 	t.Helper()
 	file := fmt.Sprintf(".block-%d.sql", b.line)
@@ -319,8 +320,7 @@ func (r *run) sqlCommand(t *testing.T, b *block) string {
 		return fmt.Sprintf("psql -X -q -v ON_ERROR_STOP=1 -f %s '%s'", file, r.postgres)
 	}
 	return fmt.Sprintf("mysql --no-defaults --table -h %s -P %s -u %s %s <%s", r.mysql.Hostname(), r.mysql.Port(),
-		r.mysql.User.Username(),
-		strings.TrimPrefix(r.mysql.Path, "/"), file)
+		r.mysql.User.Username(), strings.TrimPrefix(r.mysql.Path, "/"), file)
 }
 
 // finish reports files that the page has not used, files that it has not made, and list entries without a block.

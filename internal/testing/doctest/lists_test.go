@@ -28,7 +28,7 @@ var skippedBlocks = map[string]map[string]string{
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; internal/server/auth tests the form",
 		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
-			"of the log, which TestAddressesOfTheServer looks for",
+			"of the log, which TestAdminSocketAndMetricsAddress looks for",
 	},
 	"docs/metrics.md": {
 		`{"time":"2026-11-26T14:41:07.3Z","level":"INFO","msg":"decision","outcome":"refused","limit":"login","key":"mallory","cost":"1","why":"a cost of 1 does not fit, 0 of 5 remain","capacity":5,"remaining":0,"retry_after":12000000000,"way":"store","verb":"take","protocol":"http","took":310000}`: "a line of the log, of which internal/server/decisionlog tests the form",

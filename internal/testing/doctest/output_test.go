@@ -18,7 +18,7 @@ var (
 	number     = regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
 )
 
-// normalize replaces the parts of a line that differ from run to run: times, dates and blanks.
+// normalize replaces the parts of a line that differ from run to run: times, dates, blanks and runs of dashes.
 func normalize(line string) string {
 	line = stampShape.ReplaceAllString(line, "<time>")
 	line = dateShape.ReplaceAllString(line, "<date>")
@@ -27,8 +27,8 @@ func normalize(line string) string {
 }
 
 // compareOutput returns an error if the output that a page shows does not match the output of a run. In the page, a
-// line of "..." matches any lines, and "..." in a line any text. Times and dates may differ, and other numbers by 5 %,
-// unless they are so large that they count microseconds. With anyNumbers, any numbers match.
+// line of "..." matches any lines, and "..." in a line any text. Times and dates may differ, and other numbers by 5 %.
+// Numbers above 1e12, which are times in microseconds, may differ by more. With anyNumbers, any numbers match.
 func compareOutput(pageText, output string, anyNumbers bool) error {
 	want, got := lines(pageText), lines(output)
 	if at := matchLines(want, got, anyNumbers); at >= 0 {
@@ -93,12 +93,12 @@ func sameText(want, got string, anyNumbers bool) bool {
 	if number.ReplaceAllString(want, "0") != number.ReplaceAllString(got, "0") {
 		return false
 	}
-	w, g := number.FindAllString(want, -1), number.FindAllString(got, -1)
-	for i := range w {
-		a, err1 := strconv.ParseFloat(strings.ReplaceAll(w[i], ",", ""), 64)
-		b, err2 := strconv.ParseFloat(strings.ReplaceAll(g[i], ",", ""), 64)
+	wantNumbers, gotNumbers := number.FindAllString(want, -1), number.FindAllString(got, -1)
+	for i := range wantNumbers {
+		a, wantErr := strconv.ParseFloat(strings.ReplaceAll(wantNumbers[i], ",", ""), 64)
+		b, gotErr := strconv.ParseFloat(strings.ReplaceAll(gotNumbers[i], ",", ""), 64)
 		switch {
-		case err1 != nil || err2 != nil:
+		case wantErr != nil || gotErr != nil:
 			return false
 		case anyNumbers, a == b, a > 1e12 && b > 1e12, math.Abs(a-b) <= 0.05*max(a, b):
 		default:

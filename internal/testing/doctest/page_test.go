@@ -65,15 +65,15 @@ func (p *page) needs() string {
 	return ""
 }
 
-// pageFiles returns the paths of all pages of docs and of the folders in it.
+// pageFiles returns the paths of the pages in docs and in its folders.
 func pageFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	folders, err2 := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
-	if err != nil || err2 != nil || len(files) < 5 || len(folders) < 5 {
-		t.Fatalf("found %q and %q, %v, %v", files, folders, err, err2)
+	topPages, topErr := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	nestedPages, nestedErr := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
+	if topErr != nil || nestedErr != nil || len(topPages) < 5 || len(nestedPages) < 5 {
+		t.Fatalf("found %q and %q, %v, %v", topPages, nestedPages, topErr, nestedErr)
 	}
-	return append(files, folders...)
+	return append(topPages, nestedPages...)
 }
 
 // pages returns the README and all pages of docs and of the folders in it.
@@ -90,7 +90,7 @@ func pages(t *testing.T) []page {
 		if err != nil {
 			t.Fatal(err)
 		}
-		blocks, err := parse(string(text))
+		blocks, err := parseBlocks(string(text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -101,8 +101,8 @@ func pages(t *testing.T) []page {
 
 var fence = regexp.MustCompile("^( *)```+ *([^ `]*) *(.*)$")
 
-// parse returns the fenced blocks of a page. Other blocks are errors: nothing would run them.
-func parse(text string) (blocks []block, err error) {
+// parseBlocks returns the fenced blocks of a page. Other blocks are errors: nothing would run them.
+func parseBlocks(text string) (blocks []block, err error) {
 	var (
 		openBlock    *block
 		indent       string
@@ -149,7 +149,7 @@ func (b *block) file() string {
 
 func TestPagesAreParsed(t *testing.T) {
 	t.Parallel()
-	got, err := parse("a\n\n```sh\nb\n\n    c\n```\n\n- list\n\n    of more\n\n  ```sql mysql\n  d\n  ```\n")
+	got, err := parseBlocks("a\n\n```sh\nb\n\n    c\n```\n\n- list\n\n    of more\n\n  ```sql mysql\n  d\n  ```\n")
 	if err != nil || len(got) != 2 || got[0].text != "b\n\n    c\n" || got[0].line != 3 ||
 		got[1].text != "d\n" || got[1].language != "sql" || got[1].option != "mysql" {
 		t.Errorf("got %+v, %v; want an sh block and an sql block", got, err)
@@ -160,7 +160,7 @@ func TestPagesAreParsed(t *testing.T) {
 		"a\n```sh\nb\n":       "line 2: the block has no end",
 		"- a\n\nb\n\n    c\n": "line 5: an indented block",
 	} {
-		if _, err := parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := parseBlocks(text); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}

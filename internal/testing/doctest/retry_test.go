@@ -28,8 +28,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// callers is how many callers call at the same time, in tests of the programs of examples/sql.
-const callers = 8
+// pairCallers is how many callers charge two keys each at the same time, in the workload "pairs" of examples/sql.
+const pairCallers = 8
 
 const sqlPrograms = root + "/examples/sql"
 
@@ -49,7 +49,7 @@ var languages = []language{
 	{"Node on MariaDB", true, []string{"node", "drive_mysql.mjs"}},
 }
 
-// copyPrograms copies the programs of examples/sql and their drivers to a folder, and compiles them.
+// copyPrograms copies the programs of examples/sql and their drivers to a folder, and compiles those in Java.
 func copyPrograms(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -84,6 +84,7 @@ type driverResult struct {
 	Errors   []string
 }
 
+// run runs the driver of a program: each caller makes so many calls of a workload.
 func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, workload string) driverResult {
 	t.Helper()
 	switch {
@@ -163,9 +164,9 @@ func TestRetryPrograms(t *testing.T) {
 			dsn := l.newDatabase(t)
 			t.Run("conflicts", func(t *testing.T) {
 				const calls, capacity = 5, 25
-				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", capacity), callers, calls, "pairs")
+				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", capacity), pairCallers, calls, "pairs")
 				if d.Admitted["a"] != capacity || d.Admitted["b"] != capacity || d.Repeated == 0 || len(d.Errors) > 0 {
-					t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, callers*calls)
+					t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, pairCallers*calls)
 				}
 			})
 			t.Run("lost answers", func(t *testing.T) { l.testLostAnswers(t, dir, dsn) })
@@ -286,10 +287,10 @@ func TestRetriesOnGroupReplication(t *testing.T) {
 			nodes := dbtest.MariaDBAt(t, group.Servers()...)
 			migratedMySQL(t, nodes[0])
 			const calls, capacity = 5, 25
-			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", capacity), callers,
+			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", capacity), pairCallers,
 				calls, "pairs")
 			if d.Admitted["a"] != capacity || d.Admitted["b"] != capacity || d.Repeated == 0 || len(d.Errors) > 0 {
-				t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, callers*calls)
+				t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, pairCallers*calls)
 			}
 		})
 	}
@@ -309,8 +310,7 @@ func TestRetriesInPsql(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn,
-			"HEADGATE_STORE="+dsn,
-			"PSQL="+psql)
+			"HEADGATE_STORE="+dsn, "PSQL="+psql)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v\n%s", err, out)

@@ -89,8 +89,8 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 		}
 	}
 	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
-		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
-		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_DOC_ROOT="+absolute(root))
+		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null", "CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1",
+		"HEADGATE_DOC_ROOT="+absolute(root))
 	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // their defaults depend on HOME
 		cmd.Env = append(cmd.Env, folder+"="+goEnv(t, folder))
 	}
@@ -159,11 +159,11 @@ func (s *session) run(script string) (out string, err error) {
 	}
 	s.scriptCount++
 	name := fmt.Sprintf(".block-%d.sh", s.scriptCount)
-	end := fmt.Sprintf("end of %s", name)
+	endMark := fmt.Sprintf("end of %s", name)
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(script), 0o600); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(s.stdin, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
+	if _, err := fmt.Fprintf(s.stdin, "source ./%s </dev/null; echo; echo '%s'\n", name, endMark); err != nil {
 		s.failed = true
 		return "", err
 	}
@@ -176,7 +176,7 @@ func (s *session) run(script string) (out string, err error) {
 			case !ok:
 				s.failed = true
 				return out, fmt.Errorf("a command has failed")
-			case line == end+"\n":
+			case line == endMark+"\n":
 				return strings.TrimSuffix(out, "\n"), nil
 			}
 			out += line
@@ -187,7 +187,7 @@ func (s *session) run(script string) (out string, err error) {
 	}
 }
 
-func TestSession(t *testing.T) {
+func TestSessionKeepsVariablesAndEndsWithAFailure(t *testing.T) {
 	t.Parallel()
 	s := newSession(t, t.TempDir())
 	for _, c := range []struct{ script, want string }{

@@ -14,21 +14,17 @@ import (
 	"testing"
 )
 
-// packages has the packages that a fragment may use without importing them.
+// packages has the packages that a fragment may use without importing them, by their names.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
-	"sql": "database/sql", "strings": "strings", "time": "time",
-	"rand": "math/rand/v2",
-	"pgx":  "github.com/jackc/pgx/v5", "pgconn": "github.com/jackc/pgx/v5/pgconn",
+	"sql": "database/sql", "strings": "strings", "testing": "testing", "time": "time", "rand": "math/rand/v2",
+	"pgx": "github.com/jackc/pgx/v5", "pgconn": "github.com/jackc/pgx/v5/pgconn",
 	"pgxpool": "github.com/jackc/pgx/v5/pgxpool",
-	"catalog": module + "/catalog", "client": module + "/client", "headgate": module,
-	"httplimit": module + "/httplimit",
-	"front":     module + "/store/front", "memory": module + "/store/memory",
+	"catalog": module + "/catalog", "client": module + "/client", "headgate": module, "law": module + "/law",
+	"httplimit": module + "/httplimit", "llm": module + "/llm",
+	"front": module + "/store/front", "memory": module + "/store/memory", "sqlite": module + "/store/sqlite",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis",
-	"sqlite": module + "/store/sqlite",
-	"law":    module + "/law", "llm": module + "/llm",
 	"store": module + "/store", "storetest": module + "/store/storetest",
-	"testing": "testing",
 }
 
 const module = "github.com/headgate/headgate"
@@ -161,13 +157,13 @@ func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 	id := strings.NewReplacer("/", "_", ".", "_", ":", "_").Replace(name)
 	lineDirective := fmt.Sprintf("//line %s:%d\n", strings.Replace(name, fmt.Sprintf(":%d", b.line), "", 1), b.line+1)
 	if file, err := parser.ParseFile(token.NewFileSet(), "", b.text, parser.SkipObjectResolution); err == nil {
-		pkg, kind := "p"+id, "p"+id+"/a.go"
+		pkg, goFile := "p"+id, "p"+id+"/a.go"
 		if strings.HasSuffix(file.Name.Name, "_test") {
-			kind = pkg + "/a_test.go"
+			goFile = pkg + "/a_test.go"
 			s.tests[name] = "./internal/testing/doctest/snippets/" + pkg
 			s.add(t, pkg+"/a.go", "package "+strings.TrimSuffix(file.Name.Name, "_test")+"\n")
 		}
-		s.add(t, kind, lineDirective+b.text)
+		s.add(t, goFile, lineDirective+b.text)
 		return nil
 	}
 	if file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+b.text, 0); err == nil {
@@ -181,20 +177,20 @@ func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 		return err
 	}
 	names := variables(file)
-	end := "return nil"
+	ending := "return nil"
 	if slices.Contains(names, "err") {
-		end = "return err"
+		ending = "return err"
 	}
 	for _, v := range names {
-		end = "_ = " + v + "; " + end
+		ending = "_ = " + v + "; " + ending
 	}
 	s.runs[name] = "snippets " + name
 	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n",
-		imports(file), name, lineDirective, text, end))
+		imports(file), name, lineDirective, text, ending))
 	return nil
 }
 
-// imports returns the import declaration that a file lacks.
+// imports returns the import declarations that a file lacks.
 func imports(file *ast.File) string {
 	var b strings.Builder
 	seen := map[string]bool{}
@@ -252,10 +248,10 @@ func buildHeadgate(t *testing.T, programs string) {
 	}
 }
 
-// link makes a symbolic link to path in the folder programs.
-func link(t *testing.T, programs, name, path string) {
+// link makes a symbolic link to path in a folder.
+func link(t *testing.T, folder, name, path string) {
 	t.Helper()
-	if err := os.Symlink(path, filepath.Join(programs, name)); err != nil {
+	if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
 		t.Fatal(err)
 	}
 }

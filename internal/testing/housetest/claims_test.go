@@ -11,7 +11,7 @@ import (
 var claimRow = regexp.MustCompile("(?m)^- (.+?): (`.+)$")
 
 // TestClaims checks for each claim of docs/project/claims.md that its words stand in the README or in a page of docs,
-// and that its proof can be run.
+// and that it names a test with its package, a target of make, or a benchmark.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	pages := pageTexts(t)

@@ -82,13 +82,13 @@ func hasExportedReceiver(recv *ast.FieldList) bool {
 	}
 	typ := recv.List[0].Type
 	for {
-		switch x := typ.(type) {
+		switch node := typ.(type) {
 		case *ast.StarExpr:
-			typ = x.X
+			typ = node.X
 		case *ast.IndexExpr:
-			typ = x.X
+			typ = node.X
 		case *ast.Ident:
-			return x.IsExported()
+			return node.IsExported()
 		default:
 			return false
 		}

@@ -199,8 +199,8 @@ func calleeName(fun ast.Expr) string {
 	case *ast.Ident:
 		return fun.Name
 	case *ast.SelectorExpr:
-		if of, ok := fun.X.(*ast.Ident); ok {
-			return of.Name + "." + fun.Sel.Name
+		if pkg, ok := fun.X.(*ast.Ident); ok {
+			return pkg.Name + "." + fun.Sel.Name
 		}
 	}
 	return ""
@@ -219,7 +219,7 @@ func realTimeUse(call *ast.CallExpr, callee string, logged bool) string {
 	if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
 		switch sel.Sel.Name {
 		case "After", "Before", "Sub":
-			if of, ok := sel.X.(*ast.CallExpr); ok && calleeName(of.Fun) == "time.Now" && !logged {
+			if receiver, ok := sel.X.(*ast.CallExpr); ok && calleeName(receiver.Fun) == "time.Now" && !logged {
 				return "time.Now()." + sel.Sel.Name
 			}
 		}
@@ -245,8 +245,8 @@ func both() { time.Sleep(1) }
 		t.Fatal(err)
 	}
 	got := map[string]int{}
-	for p, what := range realTimeUses(sources{set, []*ast.File{f}}) {
-		got[fmt.Sprintf("%s: %s", p.function, what)]++
+	for p, use := range realTimeUses(sources{set, []*ast.File{f}}) {
+		got[fmt.Sprintf("%s: %s", p.function, use)]++
 	}
 	want := []string{"TestA: time.Sleep", "TestD: time.Now().After", "TestD: time.Since", "both: time.Sleep"}
 	if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, want) {

@@ -18,8 +18,8 @@ var simulatedPackages = []string{
 	"internal/front/pending", "internal/front/prefetch",
 }
 
-// forbiddenFuncs has the functions with a counterpart in package sched, by package; a star stands for all.
-var forbiddenFuncs = map[string][]string{
+// forbiddenNames has the functions and types with a counterpart in package sched, by package; a star stands for all.
+var forbiddenNames = map[string][]string{
 	"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 	"context":      {"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause", "AfterFunc"},
 	"runtime":      {"Gosched"},
@@ -82,7 +82,7 @@ func findUnscheduled(f *ast.File) map[token.Pos]string {
 			if !ok || pkg.Obj != nil {
 				return true
 			}
-			names := forbiddenFuncs[imports[pkg.Name]]
+			names := forbiddenNames[imports[pkg.Name]]
 			if slices.Contains(names, n.Sel.Name) || slices.Contains(names, "*") {
 				uses[n.Pos()] = pkg.Name + "." + n.Sel.Name
 			}
@@ -92,7 +92,7 @@ func findUnscheduled(f *ast.File) map[token.Pos]string {
 	return uses
 }
 
-// TestFindUnscheduledFindsEachKind checks that findUnscheduled finds each of six kinds of uses.
+// TestFindUnscheduledFindsEachKind checks that findUnscheduled finds six uses: three statements and three functions.
 func TestFindUnscheduledFindsEachKind(t *testing.T) {
 	t.Parallel()
 	const text = `package p

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// maySkip lists the functions outside package tier that skip tests, and says what runs these tests.
+// maySkip lists the functions of test files and of storetest that skip tests, and says what runs these tests.
 var maySkip = map[string]string{
 	"cmd/headgate.peakMemory":          "systems that have /proc",
 	"deploy.TestTheComposeFileIsValid": "make compose",
@@ -20,7 +20,7 @@ var maySkip = map[string]string{
 	"store/postgres.TestConformanceOfYugabyteDB":               "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
 }
 
-// TestNothingIsSkippedInSilence checks that maySkip lists all functions that skip tests, and no other function.
+// TestNothingIsSkippedInSilence checks that maySkip lists all such functions, and no other function.
 func TestNothingIsSkippedInSilence(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

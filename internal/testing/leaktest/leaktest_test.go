@@ -16,7 +16,7 @@ type suite func() int
 
 func (s suite) Run() int { return s() }
 
-func TestRun(t *testing.T) {
+func TestRunFailsIfGoroutinesAreLeft(t *testing.T) {
 	stopGoroutine := make(chan struct{})
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 		{"nothing is left", func() int { return 0 }, 0},
 		{"a goroutine ends soon", func() int { go func() {}(); return 0 }, 0},
 		{"the tests fail", func() int { return 1 }, 1},
-		{"the process is told to end with another status", func() int { return 3 }, 3},
+		{"the tests end with another status", func() int { return 3 }, 3},
 		{"an idle connection is left", func() int {
 			resp, err := http.Get(server.URL)
 			if err != nil {

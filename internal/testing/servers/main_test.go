@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestRunPassesServersOn checks that run passes on the servers that the environment names, and starts none.
+// TestRunPassesServersOn checks that run passes the servers of the environment on, and returns the command's status.
 func TestRunPassesServersOn(t *testing.T) {
 	envFile := filepath.Join(t.TempDir(), "said")
 	for env, dsn := range map[string]string{

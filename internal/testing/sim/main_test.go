@@ -53,7 +53,7 @@ func (t *totals) add(other totals) {
 	t.Repeats += other.Repeats
 }
 
-// lastTotals has the totals of the search, which TestMain prints after all tests, as the last line.
+// lastTotals has the totals of the search, or of one seed. With -json, TestMain prints them as the last line.
 var lastTotals *totals
 
 func TestMain(m *testing.M) {
@@ -146,7 +146,7 @@ func runWorker(ctx context.Context, from, stride uint64, printLine func(string))
 		}
 	}
 	err = cmd.Wait()
-	sum.Violations = max(sum.Violations, violations) // a search that ends at the first violation prints no totals
+	sum.Violations = max(sum.Violations, violations) // with -stop, the process may be killed before it prints totals
 	if err != nil && sum.Seeds == 0 && ctx.Err() == nil {
 		sum.Violations++
 		output := otherOutput + stderr.String()

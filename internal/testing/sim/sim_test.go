@@ -47,7 +47,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// search runs one seed after another.
+// search runs one seed after another, for as long or as many as the flags say, and prints those with violations.
 func search(t *testing.T, from, stride uint64) (sum totals) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -79,7 +79,7 @@ func violations(r *sim.Result) []check.Violation {
 	return found
 }
 
-// replay runs one seed, reports its violations, and writes the history to the file of -out.
+// replay runs one seed, reports its violations, and with -out writes the history to a file.
 func replay(t *testing.T, seed uint64) {
 	r := runSeed(t, seed, *endFlag)
 	fmt.Printf("seed %d: %d decisions (%d of them repeated refusals), %.0f node-hours, %d events\n",
@@ -131,9 +131,9 @@ func TestOneSeedHasOneHistory(t *testing.T) {
 	}
 }
 
-// TestSeedsOfFaults checks that seeds which have found faults find none any more. If a change of the workload changes
-// the calls of a seed, exchange the seed for another that finds the fault when it is planted again.
-func TestSeedsOfFaults(t *testing.T) {
+// TestSeedsThatFoundFaultsPass checks that seeds which have found faults find none any more. If a change of the
+// workload changes the calls of a seed, exchange the seed for another that finds the fault when it is planted again.
+func TestSeedsThatFoundFaultsPass(t *testing.T) {
 	for seed, fault := range map[uint64]string{
 		// Seed 1, which TestSim runs: a repeated refusal had figures of charges that were not decided.
 		63:  "a cancellation that had left its batch was done, and done again",

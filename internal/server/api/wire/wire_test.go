@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fill sets every field of a value, each to another value, so that a field that is lost or swapped shows.
+// fill sets the fields of a value that messages have, numbers and texts each to another value, so that a field that is
+// lost or swapped shows. n counts the values.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -40,8 +41,7 @@ func fill(v reflect.Value, n *int) {
 		for i := range v.NumField() {
 			switch v.Type().Field(i).Name {
 			case "NoKey", "NoVersion": // false, since the key and the version are set
-			case "Prefix", "Until": // fields that are not sent
-			case "Count", "Used": // fields of HTTP alone
+			case "Prefix", "Until", "Count", "Used": // not sent, or by HTTP alone
 			default:
 				fill(v.Field(i), n)
 			}

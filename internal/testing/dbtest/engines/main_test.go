@@ -32,7 +32,7 @@ var (
 // TestEverySuiteRunsItsTests checks that each test that needs an engine is in the suite of that engine.
 func TestEverySuiteRunsItsTests(t *testing.T) {
 	t.Parallel()
-	root, count := os.DirFS("../../../.."), map[string]int{}
+	root, testCounts := os.DirFS("../../../.."), map[string]int{} // by engine
 	err := fs.WalkDir(root, ".", func(file string, d fs.DirEntry, err error) error {
 		if name := d.Name(); d.IsDir() && file != "." && (name == "testdata" || name == "bin" || name[0] == '.') {
 			return fs.SkipDir
@@ -55,7 +55,7 @@ func TestEverySuiteRunsItsTests(t *testing.T) {
 				t.Errorf("%s: %s: no suite %q", file, test, name)
 				continue
 			}
-			count[name]++
+			testCounts[name]++
 			if s := suites[i]; !slices.Contains(s.packages, "./"+path.Dir(file)) {
 				t.Errorf("the suite %s does not have the package of %s: %s", s.name, test, file)
 			} else if !regexp.MustCompile(s.run).MatchString(test) {
@@ -67,9 +67,9 @@ func TestEverySuiteRunsItsTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("tests that need an engine: %v", count)
-	if len(count) != 5 {
-		t.Errorf("tests need %d engines, want five: %v", len(count), count)
+	t.Logf("tests that need an engine: %v", testCounts)
+	if len(testCounts) != 5 {
+		t.Errorf("tests need %d engines, want five: %v", len(testCounts), testCounts)
 	}
 }
 

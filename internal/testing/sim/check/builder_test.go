@@ -52,28 +52,28 @@ func (b *builder) addCall(at int64, verb, cost string, options ...option) int {
 		o(c, r)
 	}
 	b.calls[c.ID], b.returns[c.ID] = c, r
-	b.event(history.Event{T: at * 1000, Node: "a", Call: c})
-	b.event(history.Event{T: at*1000 + 100, Node: "a", Return: r})
+	b.addEvent(history.Event{T: at * 1000, Node: "a", Call: c})
+	b.addEvent(history.Event{T: at*1000 + 100, Node: "a", Return: r})
 	return c.ID
 }
 
-func (b *builder) event(e history.Event) { b.h.Events = append(b.h.Events, e) }
+func (b *builder) addEvent(e history.Event) { b.h.Events = append(b.h.Events, e) }
 
 func (b *builder) take(at int64, cost string, options ...option) int {
 	return b.addCall(at, history.Take, cost, options...)
 }
 
-func (b *builder) fault(at int64, f history.Fault) *history.Fault {
-	b.event(history.Event{T: at * 1000, Fault: &f})
+func (b *builder) addFault(at int64, f history.Fault) *history.Fault {
+	b.addEvent(history.Event{T: at * 1000, Fault: &f})
 	return &f
 }
 
-func (b *builder) state(at int64, used string, options ...func(*history.State)) *history.State {
+func (b *builder) addState(at int64, used string, options ...func(*history.State)) *history.State {
 	s := &history.State{Limit: "l", Version: 1, Key: "k", Used: used, At: base + at}
 	for _, o := range options {
 		o(s)
 	}
-	b.event(history.Event{T: at * 1000, State: s})
+	b.addEvent(history.Event{T: at * 1000, State: s})
 	return s
 }
 
@@ -118,10 +118,12 @@ func asRepeat(_ *history.Call, r *history.Return) {
 	r.Outcome, r.Via = history.Refused, history.ViaRepeat
 }
 
+// withRemaining sets what remains: -1 if that is not known.
 func withRemaining(n int64) option {
 	return func(_ *history.Call, r *history.Return) { r.Each = []history.Figures{{Remaining: n}} }
 }
 
+// withStart makes a call wait for its start for up to an hour, and its answer say when the start is.
 func withStart(at int64) option {
 	return func(c *history.Call, r *history.Return) { c.Wait, r.StartAt = hour, base+at }
 }

@@ -17,7 +17,7 @@ func (b *builder) extend(at int64, total, charged string, options ...option) int
 	}}, options...)...)
 }
 
-// asUnknown turns an answer into an unknown outcome.
+// asUnknown turns an answer into an unknown outcome, of a call that was done by 4 microseconds if at all.
 func asUnknown(_ *history.Call, r *history.Return) {
 	r.Outcome, r.At, r.Charged, r.Until = history.Unknown, 0, nil, 4000
 }
@@ -94,14 +94,14 @@ var extendCases = []tamperCase{
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "1", withID("x"))
 		b.extend(2, "2.5", "2.5")
-		s := b.state(3, "2.5")
+		s := b.addState(3, "2.5")
 		return b, func() { s.Used = "1" }
 	}},
 	{"an extension charged in full", "settled", func() (*builder, func()) {
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "1", withID("x"))
 		b.extend(2, "2", "2")
-		s := b.state(3, "2")
+		s := b.addState(3, "2")
 		return b, func() { s.Used = "3" }
 	}},
 	{"more given back than was extended", "once", func() (*builder, func()) {
@@ -109,7 +109,7 @@ var extendCases = []tamperCase{
 		id := b.take(1, "1", withID("x"))
 		b.extend(2, "4", "4")
 		settle := b.addFollowUp(3, history.Settle, id, withActual("0.5"), withCorrected("3.5"))
-		b.state(4, "0.5")
+		b.addState(4, "0.5")
 		return b, func() { b.returns[settle].Corrected[0] = "4" }
 	}},
 	{"a log that keeps an extended request", "refusal", func() (*builder, func()) {
@@ -145,7 +145,7 @@ func (p *player) extendOrSettle(ctx context.Context, id, key, cost string) {
 	charge := p.charge(key, actualCost(c.Actual[0]))
 	corrections, err := once.Settle(ctx, charge)
 	r := p.addReturn(c, nil, err)
-	for _, b := range corrections {
-		r.Corrected = append(r.Corrected, b.String())
+	for _, correction := range corrections {
+		r.Corrected = append(r.Corrected, correction.String())
 	}
 }

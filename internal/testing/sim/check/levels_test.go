@@ -7,7 +7,7 @@ var levelCases = []tamperCase{
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "2")
 		b.take(2, "4", withRefusal(day-2))
-		s := b.state(3, "2")
+		s := b.addState(3, "2")
 		return b, func() { s.Used = "6" }
 	}},
 	{"refused although it fits", "refusal", func() (*builder, func()) {
@@ -59,7 +59,7 @@ var levelCases = []tamperCase{
 		b := newBuilder(fixedWindow("5", day))
 		first := b.take(1, "2")
 		id := b.take(2, "1", withRemaining(2))
-		b.fault(3, history.Fault{Kind: history.Clock, By: -second})
+		b.addFault(3, history.Fault{Kind: history.Clock, By: -second})
 		b.returnAt(first, 4)
 		return b, func() { b.returns[id].Each[0].Remaining = 1 }
 	}},
@@ -79,8 +79,8 @@ var levelCases = []tamperCase{
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "3")
 		b.take(2, "3", withCharge("l", "other", "5"), withOutcome(history.Refused))
-		b.state(3, "3")
-		s := b.state(3, "0", forKey("other"))
+		b.addState(3, "3")
+		s := b.addState(3, "0", forKey("other"))
 		return b, func() { s.Used = "5" }
 	}},
 	{"a cancellation not given back", "settled", func() (*builder, func()) {
@@ -88,21 +88,21 @@ var levelCases = []tamperCase{
 		id := b.take(1, "3")
 		b.take(2, "1")
 		b.addFollowUp(3, history.Cancel, id, withCorrected("3"))
-		s := b.state(4, "1")
+		s := b.addState(4, "1")
 		return b, func() { s.Used = "4" }
 	}},
 	{"an unknown outcome and more", "settled", func() (*builder, func()) {
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "3")
 		b.take(2, "1", withOutcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At = 0 })
-		s := b.state(4, "4")
+		s := b.addState(4, "4")
 		return b, func() { s.Used = "4.5" }
 	}},
 	{"an admission missing in the state", "recorded", func() (*builder, func()) {
 		b := newBuilder(tokenBucket("1", "5"))
 		b.take(1, "3")
 		b.take(2, "1")
-		s := b.state(1+second, "3.000000")
+		s := b.addState(1+second, "3.000000")
 		return b, func() { s.Used = "2" }
 	}},
 	{"remaining, one too many", "figures", func() (*builder, func()) {
@@ -119,9 +119,7 @@ var levelCases = []tamperCase{
 	}},
 	{"another capacity", "figures", func() (*builder, func()) {
 		b := newBuilder(tokenBucket("1", "5"))
-		b.take(1, "1", func(_ *history.Call,
-			r *history.Return,
-		) {
+		b.take(1, "1", func(_ *history.Call, r *history.Return) {
 			r.Each = []history.Figures{{Remaining: 4, Capacity: 5}}
 		})
 		return b, func() { b.returns[1].Each[0].Capacity = 6 }

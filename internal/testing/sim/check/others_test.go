@@ -6,6 +6,7 @@ func concurrency(amount string, ttl int64) history.Limit {
 	return history.Limit{Algorithm: history.Concurrency, Amount: amount, TTL: ttl}
 }
 
+// otherCases are about repeated refusals, ids, settlements, reservations and leases.
 var otherCases = []tamperCase{
 	{"repeated for less", "repeat", func() (*builder, func()) {
 		b := newBuilder(tokenBucket("1", "5"))
@@ -71,7 +72,7 @@ var otherCases = []tamperCase{
 		b := newBuilder(fixedWindow("5", day))
 		b.take(1, "1", withID("x"), withOutcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At = 0 })
 		b.take(2, "1", withID("x"))
-		s := b.state(3, "1")
+		s := b.addState(3, "1")
 		return b, func() { s.Used = "2" }
 	}},
 	{"settled twice", "once", func() (*builder, func()) {
@@ -138,7 +139,7 @@ var otherCases = []tamperCase{
 		b := newBuilder(concurrency("1", 10*second))
 		id := b.addCall(1, history.Acquire, "1")
 		b.addFollowUp(2, history.Release, id)
-		f := b.fault(3, history.Fault{Kind: history.Forget, Since: 1500})
+		f := b.addFault(3, history.Fault{Kind: history.Forget, Since: 1500})
 		b.addCall(4, history.Acquire, "1", withOutcome(history.Refused))
 		return b, func() { f.Since = 2200 }
 	}},

@@ -24,18 +24,15 @@ var notations = []struct {
 	text  string
 	limit history.Limit
 }{
-	{"token-bucket 10/s burst 5", history.Limit{
-		Algorithm: history.TokenBucket, Amount: "10", Period: second,
-		Burst: "5",
-	}},
-	{"token-bucket 3/s burst 7", history.Limit{
-		Algorithm: history.TokenBucket, Amount: "3", Period: second,
-		Burst: "7",
-	}},
 	{
-		"gcra 150001/1d burst 3",
-		history.Limit{Algorithm: history.GCRA, Amount: "150001", Period: day, Burst: "3"},
+		"token-bucket 10/s burst 5",
+		history.Limit{Algorithm: history.TokenBucket, Amount: "10", Period: second, Burst: "5"},
 	},
+	{
+		"token-bucket 3/s burst 7",
+		history.Limit{Algorithm: history.TokenBucket, Amount: "3", Period: second, Burst: "7"},
+	},
+	{"gcra 150001/1d burst 3", history.Limit{Algorithm: history.GCRA, Amount: "150001", Period: day, Burst: "3"}},
 	{
 		"leaky-bucket 1.5/s capacity 2.5 block 2s",
 		history.Limit{Algorithm: history.LeakyBucket, Amount: "1.5", Period: second, Burst: "2.5", Block: 2 * second},
@@ -44,14 +41,10 @@ var notations = []struct {
 	{
 		"fixed-window 7/2s from-first block 3s",
 		history.Limit{
-			Algorithm: history.FixedWindow, Amount: "7", Period: 2 * second, FromFirst: true,
-			Block: 3 * second,
+			Algorithm: history.FixedWindow, Amount: "7", Period: 2 * second, FromFirst: true, Block: 3 * second,
 		},
 	},
-	{
-		"fixed-window 9/minute",
-		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "minute"},
-	},
+	{"fixed-window 9/minute", history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "minute"}},
 	{
 		"fixed-window 9/day Europe/Berlin",
 		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "day", Zone: "Europe/Berlin"},
@@ -80,7 +73,7 @@ type player struct {
 	limiter      *headgate.Limiter
 	rng          *rand.Rand
 	now          int64 // microseconds since base
-	clockShift   int64 // by how much the store's clock is ahead
+	clockShift   int64 // by how many microseconds the store's clock is ahead
 	lastID       int
 	limit        headgate.Limit
 	version      int // the version of limit
@@ -96,7 +89,7 @@ type reservation struct {
 	key    string
 }
 
-func (p *player) event(e history.Event) {
+func (p *player) addEvent(e history.Event) {
 	e.T = p.now*1000 + int64(p.lastID)%900
 	if n := len(p.h.Events); n > 0 {
 		e.T = max(e.T, p.h.Events[n-1].T)
@@ -110,7 +103,7 @@ func (p *player) addCall(verb, key, cost string) *history.Call {
 	if cost != "" {
 		c.Charges = []history.Charge{{Limit: "l", Version: p.version, Key: key, Cost: cost}}
 	}
-	p.event(history.Event{Node: "a", Call: c})
+	p.addEvent(history.Event{Node: "a", Call: c})
 	return c
 }
 
@@ -132,7 +125,7 @@ func (p *player) addReturn(c *history.Call, d *headgate.Decision, err error) *hi
 			r.Each = []history.Figures{{Remaining: d.Remaining, Capacity: d.Capacity, RetryAfter: retry}}
 		}
 	}
-	p.event(history.Event{Node: "a", Return: r})
+	p.addEvent(history.Event{Node: "a", Return: r})
 	return r
 }
 
@@ -140,7 +133,7 @@ func (p *player) charge(key string, cost headgate.Cost) headgate.Charge {
 	return headgate.Charge{Limit: p.limit, Key: key, Cost: cost}
 }
 
-// step makes one random call.
+// step makes a random call, perhaps with others that extend or settle it, or none.
 func (p *player) step(ctx context.Context, reserves bool) {
 	costs := []string{"1", "1", "1", "2", "0.5", "1.001", "3", "6"}
 	text, key := costs[p.rng.IntN(len(costs))], fmt.Sprint("k", p.rng.IntN(2))
@@ -192,7 +185,7 @@ func (p *player) step(ctx context.Context, reserves bool) {
 	}
 }
 
-// correct settles or cancels a reservation.
+// correct settles or cancels a random reservation, and removes it from the list.
 func (p *player) correct(ctx context.Context) {
 	i := p.rng.IntN(len(p.reservations))
 	res := p.reservations[i]
@@ -208,11 +201,12 @@ func (p *player) correct(ctx context.Context) {
 		corrections, err = res.handle.Settle(ctx, actualCost(c.Actual[0]))
 	}
 	r := p.addReturn(c, nil, err)
-	for _, b := range corrections {
-		r.Corrected = append(r.Corrected, strings.TrimPrefix(cmp.Or(b.String(), "0"), "-"))
+	for _, correction := range corrections {
+		r.Corrected = append(r.Corrected, strings.TrimPrefix(cmp.Or(correction.String(), "0"), "-"))
 	}
 }
 
+// actualCost parses a cost, of which "0" is not the zero Cost, which would be 1.
 func actualCost(text string) headgate.Cost {
 	if text == "0" {
 		return headgate.Units(0)
@@ -232,12 +226,13 @@ func (p *player) change(t *testing.T) {
 		p.recordedVersions[p.version] = true
 		l := notations[index].limit
 		l.Name, l.Version = "l", p.version
-		p.event(history.Event{Limit: &l})
+		p.addEvent(history.Event{Limit: &l})
 	}
 }
 
-// play records a number of steps with a limit, and the final state. With changeInterval above 0, the limit changes once
-// in so many steps; below 0, the store loses all its state once in so many.
+// play records a number of steps with a limit, and the final states. With changeInterval above 0, the limit changes
+// once in so many steps, and no final state is recorded; below 0, the store loses all its state once in so many. With
+// jumps, the store's clock jumps.
 func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
@@ -250,7 +245,7 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 	defer s.Close()
 	p.limiter = headgate.New(s, &headgate.Config{Clock: clock})
 	crash := func() { // the store loses all its state
-		p.event(history.Event{Fault: &history.Fault{Kind: history.Forget}})
+		p.addEvent(history.Event{Fault: &history.Fault{Kind: history.Forget}})
 		p.limiter = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
 		p.reservations = nil
 	}
@@ -262,7 +257,7 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 	p.limit = limit
 	recordedLimit := notation.limit
 	recordedLimit.Name, recordedLimit.Version = "l", 1
-	p.event(history.Event{Limit: &recordedLimit})
+	p.addEvent(history.Event{Limit: &recordedLimit})
 	for range steps {
 		if changeInterval > 0 && p.rng.IntN(changeInterval) == 0 {
 			p.change(t)
@@ -281,7 +276,7 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 			if by < 0 {
 				p.reservations = nil // a correction would return what has drained, which would then pass twice
 			}
-			p.event(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
+			p.addEvent(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
 		if changeInterval < 0 && p.rng.IntN(-changeInterval) == 0 {
 			crash()
@@ -296,7 +291,7 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.event(history.Event{State: &history.State{
+		p.addEvent(history.Event{State: &history.State{
 			Limit: "l", Version: p.version, Key: key, Used: cmp.Or(status.Used.String(), "0"), At: status.At.UnixMicro(),
 		}})
 	}
@@ -369,7 +364,7 @@ func TestHistoriesWithLostAnswersAreAccepted(t *testing.T) {
 	}
 }
 
-// seedCount returns how many histories to play: n, with make test n/6, times HEADGATE_TEST_HISTORIES if it is set.
+// seedCount returns how many seeds to play: n, with make test n/6, times HEADGATE_TEST_HISTORIES if it is set.
 func seedCount(n int) int {
 	n = tier.Pick(n/6, n, n)
 	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))

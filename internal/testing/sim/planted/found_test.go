@@ -35,7 +35,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	for _, f := range faults(t) {
 		t.Run(f.name, func(t *testing.T) {
 			total++
-			firstViolation := simulate(t, f.overlay(t), seedsPerFault)
+			firstViolation := simulate(t, f.writeOverlay(t), seedsPerFault)
 			if firstViolation != "" {
 				t.Logf("found by %s", firstViolation)
 				return
@@ -52,7 +52,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 // violationLine matches a line of the simulator: a seed, the rule that it breaks, and how.
 var violationLine = regexp.MustCompile(`(?m)^seed \d+: .*$`)
 
-// simulate builds the simulator with an overlay and returns the first violation that it finds.
+// simulate builds the simulator with an overlay, and returns the first violation that it finds, or "".
 func simulate(t *testing.T, overlay string, seeds int) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "sim.test")

@@ -69,7 +69,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// plant returns the text of the source file with the fault in it.
+// plant returns the text of the source file with the fault in it. The test fails unless old occurs once in the source.
 func (f *fault) plant(t *testing.T) string {
 	t.Helper()
 	source := readFile(t, filepath.Join(root, f.file))
@@ -79,8 +79,8 @@ func (f *fault) plant(t *testing.T) string {
 	return strings.Replace(source, f.old, f.new, 1)
 }
 
-// overlay writes the changed file and the argument of go build -overlay, and returns the path of the argument.
-func (f *fault) overlay(t *testing.T) (path string) {
+// writeOverlay writes the changed file and the argument of go build -overlay, and returns the path of the argument.
+func (f *fault) writeOverlay(t *testing.T) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	original, err := filepath.Abs(filepath.Join(root, f.file))
