@@ -99,69 +99,6 @@ var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 // DefaultTimeout is the default Timeout of a Limiter.
 const DefaultTimeout = 5 * time.Second
 
-// The specs of Take and Check.
-var (
-	takeSpec  = verbSpec{reportAs: VerbTake, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits}
-	checkSpec = verbSpec{reportAs: VerbCheck, verb: law.Check, limits: notConcurrency, toCredits: Cost.chargeCredits}
-)
-
-// Allow takes one unit of a limit for a key.
-func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision, error) {
-	return l.Take(ctx, Charge{Limit: limit, Key: key})
-}
-
-// AllowN takes n units of a limit for a key, all or none. n is 1 or more; a cost with a fraction is for [Limiter.Take].
-func (l *Limiter) AllowN(ctx context.Context, limit Limit, key string, n int64) (Decision, error) {
-	return l.Take(ctx, Charge{Limit: limit, Key: key, Cost: Units(n)})
-}
-
-// Take takes all of the charges, or none. Errors are ErrInvalid if the charges are invalid, or the store's. With an
-// error, do not assume that anything was admitted.
-func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
-	if l.observer == nil && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
-		return d, nil
-	}
-	return l.call(ctx, &takeSpec, charges)
-}
-
-// Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are as they are
-// now, not as they would be after a Take.
-func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.call(ctx, &checkSpec, charges)
-}
-
-// FillUpResult is the result of a FillUp.
-type FillUpResult struct {
-	Accepted Cost // the cost that was taken, rounded down to a millionth or the limit's digits; may be all or nothing
-	Level    Cost // cost in use afterwards, rounded up likewise
-	Brim     bool // the level has reached the capacity
-	Decision Decision
-}
-
-// FillUp takes as much of a charge as fits, less its Keep. Decision.Allowed reports whether anything was taken.
-func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f FillUpResult, err error) {
-	spec := verbSpec{reportAs: VerbFillUp, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits}
-	spec.prepare = func(r *request) error {
-		if op := &r.ops[0]; !isClosed(&op.Params) {
-			op.Count, op.Cost, op.Partial = op.Cost, 1, true
-		}
-		return nil
-	}
-	spec.read = func(_ context.Context, r *request) (Decision, error) {
-		op, out := &r.ops[0], &r.outs[0]
-		f = FillUpResult{
-			Accepted: costOf(out.Granted, &op.Params, false),
-			Level:    costOf(out.Used, &op.Params, true),
-			Brim:     out.Used >= op.Params.Capacity,
-			Decision: r.decision(),
-		}
-		spec.accepted = f.Accepted
-		return f.Decision, nil
-	}
-	_, err = l.call(ctx, &spec, []Charge{charge})
-	return f, err
-}
-
 // waitingContext is the context of a call that waits for room: the Limiter sets no timeout for its store calls.
 type waitingContext struct{ context.Context }
 

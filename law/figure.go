@@ -18,3 +18,49 @@ func (p *Params) Figure(credits int64) (units int64, nanos int32) {
 }
 
 var powersOfTen = [maxDigits + 1]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
+
+// NextAt returns when a cost of 1 fits into a cell if nobody else comes, or the whole capacity if that is less than 1,
+// after an op was granted and left no room for it. used and retryAt are fields of the op's outcome, s is the state that
+// the op left, and now the time for which it was decided. For a log, the outcome of an extension or a replay has no
+// retryAt: NextAt then returns when all entries have expired.
+func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
+	need := min(p.Unit, p.Capacity)
+	switch {
+	case p.Kind == Log && retryAt != 0:
+		return retryAt
+	case p.Kind == Window:
+		c := countersAt(s, p, now)
+		return c.fitsAt(p, need, p.Capacity)
+	case p.Kind == Bucket && p.Anchor != Calendar && s.EmptyAt < Max:
+		over := max(0, used-(p.Capacity-need)) // has to drain of used, all of which has drained at EmptyAt
+		return s.EmptyAt - (ceilDiv(used, p.Drain)-ceilDiv(over, p.Drain))*p.Step
+	}
+	return s.EmptyAt
+}
+
+// InUse returns how many credits of the op's limit a cell has in use at the store's time clock. It reads only Params
+// and Window of the op. For a cell with a log it is an upper bound: it still counts entries that have expired since the
+// cell was last written, because only the log itself would tell.
+func (s State) InUse(op *Op, clock int64) int64 {
+	d := rebase(s, op, clock)
+	if d.Over > 0 {
+		return d.Over
+	}
+	return d.use(op, noLog{}).x
+}
+
+// Params returns parameters with which InUse works for a cell whose limit is not known. The result is that of the
+// limit, except for a bucket that takes several steps to drain: the parameters have the smallest possible drain, so the
+// result is up to one drain too high, or higher if credits were given back.
+func (s State) Params() Params {
+	p := Params{Kind: s.Kind, Unit: s.Unit, Step: s.Step}
+	p.Capacity = p.Highest()
+	if s.Kind == Bucket {
+		// A window forgets all at once, at EmptyAt, which is one step away, or as far as the calendar says.
+		p.Capacity, p.Drain = max(s.Level, 1), Max
+		if wait := s.EmptyAt - s.At; s.Level > 0 && s.Step > 0 && wait > s.Step && wait%s.Step == 0 {
+			p.Drain = ceilDiv(s.Level, wait/s.Step)
+		}
+	}
+	return p
+}

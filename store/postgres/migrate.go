@@ -289,7 +289,7 @@ func (m *migrator) makeArticles(ctx context.Context, remake bool) error {
 	for _, schema := range articleSchemas {
 		if schema != m.articles && remake {
 			if err := m.makeArticlesIn(ctx, schema); err != nil {
-				m.addLine("did not make the articles' functions anew: %v", err)
+				m.addLine("did not update the articles' functions: %v", err)
 			}
 		}
 	}

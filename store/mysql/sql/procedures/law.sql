@@ -1,4 +1,4 @@
--- Package law in SQL, line by line and with its names: law/decide.go, bucket.go, window.go and log.go; giveback.sql has
+-- Package law in SQL, line by line and with its names: law/decide.go and kinds.go; giveback.sql has
 -- giveback.go. Change both or neither. It stands here once, for all procedures.
 --
 -- kind, anchor, unit, capacity, step and drain are those of the limit; b0 to b3 the boundaries of a calendar; s_kind to
