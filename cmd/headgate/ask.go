@@ -72,6 +72,7 @@ var (
 	callCheck    = newCall(http.MethodPost, "/v1/check", (*service.Service).Check)
 	callFillUp   = newCall(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
 	callReset    = newCall(http.MethodPost, "/v1/reset", (*service.Service).Reset)
+	callDebit    = newCall(http.MethodPost, "/v1/debit", (*service.Service).Debit)
 	callRefund   = newCall(http.MethodPost, "/v1/refund", (*service.Service).Refund)
 	callBlock    = newCall(http.MethodPost, "/v1/block", (*service.Service).Block)
 	callExplain  = newCall(http.MethodPost, "/v1/explain", (*service.Service).Explain)

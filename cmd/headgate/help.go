@@ -43,7 +43,7 @@ func helpGroups() []helpGroup {
 		{"Logs:", []*cobra.Command{newReplayCommand(), newSuggestCommand()}},
 		{"Server and store:", []*cobra.Command{
 			newServeCommand(), newHealthCommand(), newTokenCommand(), newMigrateCommand(), newDoctorCommand(),
-			newSweepCommand(), newBenchCommand(), newSchemaCommand(),
+			newSweepCommand(), newImportCommand(), newBenchCommand(), newSchemaCommand(),
 		}},
 	}
 }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/service"
+)
+
+// importLife is how long a store remembers what was imported: a second import of the same rows charges nothing.
+const importLife = "1d"
+
+// importAtOnce is how many rows are imported at once, so that they share round trips to the store.
+const importAtOnce = 64
+
+func newImportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Charge to a store what keys have used of another one, as export wrote it",
+		Long: "Charge to a store what keys have used of another one, as export wrote it in CSV or lines of JSON,\n" +
+			"and block what was blocked there. FILE may be -, the standard input. Let nobody take from either\n" +
+			"store from the export until the end of the import.\n\n" +
+			"The limits have to be there already. What is charged begins to drain or to expire at the import, so a\n" +
+			"key waits longer than before, never shorter. If an import has failed, repeat it: what was charged is\n" +
+			"remembered for a day. Leases, attempts, ids, plans and overrides stay behind.",
+		SuggestFor: []string{"restore", "load"},
+		Example:    "  headgate export --store sqlite:old.db | headgate import - --store postgres://db/app",
+		Args:       cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := cmd.InOrStdin()
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				in = f
+			}
+			uses, err := readExport(in)
+			if err != nil {
+				return err
+			}
+			return withBackend(cmd, func(s backend) error { return importUses(cmd, s, uses) })
+		},
+	}
+	addPlaceSettings(cmd)
+	return cmd
+}
+
+// readExport reads all that export has written, in either format. Errors name the line.
+func readExport(r io.Reader) (uses []api.Status, err error) {
+	in := bufio.NewReader(r)
+	if first, _ := in.Peek(1); string(first) == "{" {
+		d := json.NewDecoder(in)
+		for n := 1; ; n++ {
+			var u keyUse
+			if err := d.Decode(&u); errors.Is(err, io.EOF) {
+				return uses, nil
+			} else if err != nil {
+				return nil, headgate.Invalid("file", "line %d is no line of export -o jsonl: %v", n, err)
+			}
+			uses = append(uses, u.Status)
+		}
+	}
+	c := csv.NewReader(in)
+	header, err := c.Read()
+	if err != nil || !slices.Equal(header, keyColumns) {
+		return nil, headgate.Invalid("file", "does not begin as export does, with %q or a line of JSON", keyColumns)
+	}
+	for {
+		row, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			return uses, nil
+		}
+		u := api.Status{}
+		if err == nil {
+			u.Limit, u.Key, u.Used, u.Reason = row[0], row[1], json.Number(row[2]), row[11]
+			u.At, err = strconv.ParseInt(row[7], 10, 64)
+		}
+		if err == nil && row[9] != "" {
+			u.BlockedUntil = new(int64)
+			*u.BlockedUntil, err = strconv.ParseInt(row[9], 10, 64)
+		}
+		if err != nil {
+			return nil, headgate.Invalid("file", "after %d rows: %v", len(uses), err)
+		}
+		uses = append(uses, u)
+	}
+}
+
+// importUses checks all rows, and then charges and blocks them.
+func importUses(cmd *cobra.Command, s backend, uses []api.Status) error {
+	uses, leases, err := checkUses(cmd.Context(), s, uses)
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	line := newTerminalLine(cmd.ErrOrStderr())
+	g, ctx := errgroup.WithContext(cmd.Context())
+	g.SetLimit(importAtOnce)
+	for i := range uses {
+		g.Go(func() error {
+			err := ctx.Err()
+			if err == nil {
+				err = importUse(ctx, s, &uses[i])
+			}
+			if err != nil {
+				return fmt.Errorf("%s of %s: %w", quoteKey(uses[i].Key), uses[i].Limit, err)
+			}
+			if n := done.Add(1); n%1000 == 0 {
+				line.show(fmt.Sprintf("imported  %d of %d", n, len(uses)))
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	line.clear()
+	if err != nil {
+		return fmt.Errorf("%w; others may be charged: import the same file again", err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "imported %d of %d keys%s\n", len(uses), len(uses)+leases, placeSuffix(cmd))
+	if leases > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d are of concurrency limits: a lease stays with its store\n", leases)
+	}
+	return nil
+}
+
+// checkUses returns the rows that can be imported, and how many are of concurrency limits, which it leaves out. It
+// returns an error if a limit is unknown to the store, or if a row makes no sense.
+func checkUses(ctx context.Context, s backend, uses []api.Status) (kept []api.Status, leases int, err error) {
+	named, err := callLimits(ctx, s, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	notations := make(map[string]string, len(named.Limits))
+	for _, l := range named.Limits {
+		notations[l.Name] = l.Limit
+	}
+	for _, u := range uses {
+		limit, err := headgate.Parse(cmp.Or(notations[u.Limit], u.Limit))
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w: %q; make it, or leave it out of the file", headgate.ErrUnknownLimit, u.Limit)
+		}
+		if _, err := headgate.ParseCost(u.Used.String()); err != nil && u.Used != "0" {
+			return nil, 0, fmt.Errorf("%s of %s: used: %w", quoteKey(u.Key), u.Limit, err)
+		}
+		if limit.Concurrency() {
+			leases++
+		} else {
+			kept = append(kept, u)
+		}
+	}
+	return kept, leases, nil
+}
+
+// importUse charges what a key has used, and blocks the key for as long as it was blocked when it was exported.
+func importUse(ctx context.Context, s backend, u *api.Status) error {
+	if u.Used != "0" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %s", u.Limit, u.Key, u.At, u.Used))
+		r := &api.Request{ID: fmt.Sprintf("import %x", sum[:16]), Life: importLife}
+		r.Limit, r.Key, r.Cost = u.Limit, u.Key, u.Used
+		if _, err := callDebit(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	if u.BlockedUntil == nil || *u.BlockedUntil <= u.At {
+		return nil
+	}
+	left := time.Duration(*u.BlockedUntil-u.At) * time.Microsecond
+	block := &api.Block{For: fmt.Sprintf("%ds", int64((left+time.Second-1)/time.Second)), Reason: u.Reason}
+	block.Limit, block.Key = u.Limit, u.Key
+	_, err := callBlock(ctx, s, block)
+	return service.InField("blocked_until", err)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/open"
+)
+
+// newSQLiteURL makes a store in a new file, and returns its URL.
+func newSQLiteURL(t *testing.T) string {
+	t.Helper()
+	url := "sqlite:" + filepath.Join(t.TempDir(), "headgate.db")
+	runCommand(t, exitOK, "migrate", "--store", url)
+	return url
+}
+
+// importStdin runs the command import with a text as the standard input.
+func importStdin(t *testing.T, code int, text, storeURL string) string {
+	t.Helper()
+	var out bytes.Buffer
+	args := []string{"import", "-", "--store", storeURL}
+	if got := runMain(t.Context(), args, strings.NewReader(text), &out, &out); got != code {
+		t.Fatalf("exit %d, %s; want %d", got, out.String(), code)
+	}
+	return out.String()
+}
+
+// admitted returns how many of 64 callers' requests pass, each of which asks for a key until it is refused.
+func admitted(t *testing.T, s store.Store, limit headgate.Limit, most int64) int64 {
+	t.Helper()
+	l := headgate.New(s, nil)
+	var passed atomic.Int64
+	var callers sync.WaitGroup
+	for range 64 {
+		callers.Go(func() {
+			for passed.Load() < most {
+				d, err := l.Allow(context.Background(), limit, "alice")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !d.Allowed {
+					return
+				}
+				passed.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	return passed.Load()
+}
+
+// TestImportGivesNoSecondBurst drains keys in part under 64 callers, moves them to another store by export and import,
+// twice, and drains the rest there: no algorithm passes more than its capacity in both stores together.
+func TestImportGivesNoSecondBurst(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"csv", "jsonl"} {
+		old, target := newSQLiteURL(t), newSQLiteURL(t)
+		notations := []string{
+			"token-bucket 300/30d", "leaky-bucket 300/30d", "gcra 300/30d burst 300", "fixed-window 300/30d from-first",
+			"sliding-window 300/30d", "sliding-log 300/30d",
+		}
+		passed := make([]int64, len(notations))
+		drain := func(url string, most int64) {
+			s, err := open.Store(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for i, n := range notations {
+				passed[i] += admitted(t, s, headgate.MustParse(n), most)
+			}
+		}
+		drain(old, 100)
+		exported := runCommand(t, exitOK, "export", "--store", old, "-o", format)
+		for range 2 {
+			if out := importStdin(t, exitOK, exported, target); !strings.HasPrefix(out, "imported 6 of 6 keys") {
+				t.Errorf("%s: got %q, want 6 keys", format, out)
+			}
+		}
+		drain(target, 1000)
+		for i, n := range notations {
+			if passed[i] != 300 {
+				t.Errorf("%s: %s passed %d in both stores, want 300", format, n, passed[i])
+			}
+		}
+	}
+}
+
+// TestImportFromMemory moves a key from the memory of a server to a file.
+func TestImportFromMemory(t *testing.T) {
+	t.Parallel()
+	target := newSQLiteURL(t)
+	s := start(t, t.TempDir(), "--store", "memory:")
+	runCommand(t, exitOK, "take", "5/1d", "alice", "--cost", "3", "--server", s.url)
+	exported := runCommand(t, exitOK, "export", "--server", s.url)
+	s.stop(t)
+	importStdin(t, exitOK, exported, target)
+	runCommand(t, exitRefused, "take", "5/1d", "alice", "--cost", "3", "--store", target)
+	runCommand(t, exitOK, "take", "5/1d", "alice", "--cost", "2", "--store", target)
+}
+
+// TestImportMovesBlocks checks that a block lasts at least as long in the store to which it is moved.
+func TestImportMovesBlocks(t *testing.T) {
+	t.Parallel()
+	old, target := newSQLiteURL(t), newSQLiteURL(t)
+	runCommand(t, exitOK, "block", "mallory", "5/1m", "--for", "1h", "--reason", `guessing, "again"`, "--store", old)
+	importStdin(t, exitOK, runCommand(t, exitOK, "export", "--store", old), target)
+	out := runCommand(t, exitOK, "inspect", "mallory", "5/1m", "--store", target)
+	if !strings.Contains(out, "blocked") || !strings.Contains(out, `guessing, \"again\"`) {
+		t.Errorf("got %s; want the block and its reason", out)
+	}
+}
+
+// TestImportChecksAllRowsFirst gives import files with a row that it cannot import: it says which, and charges nothing.
+func TestImportChecksAllRowsFirst(t *testing.T) {
+	t.Parallel()
+	header, good := strings.Join(keyColumns, ",")+"\n", "token-bucket 5/1m burst 5,alice,2,5,3,false,0,1,,,,\n"
+	for name, tt := range map[string]struct{ text, want string }{
+		"no export":     {"key,limit\n", "file"},
+		"nothing":       {"", "file"},
+		"few columns":   {header + good + "a,b\n", "after 1 rows"},
+		"unknown limit": {header + good + "nobody,bob,1,,,,,1,,,,\n", `"nobody"`},
+		"cost":          {header + good + "5/1m,bob,much,,,,,1,,,,\n", "used"},
+		"time":          {header + good + "5/1m,bob,1,,,,,soon,,,,\n", "after 1 rows"},
+		"block":         {header + good + "5/1m,bob,1,,,,,1,,soon,,\n", "after 1 rows"},
+		"JSON":          {`{"limit":"5/1m","key":"alice","used":2,"at":1}` + "\n{\n", "line 2"},
+	} {
+		url := newSQLiteURL(t)
+		if out := importStdin(t, exitError, tt.text, url); !strings.Contains(out, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, out, tt.want)
+		}
+		if out := runCommand(t, exitOK, "list", "--store", url); strings.Contains(out, "alice") {
+			t.Errorf("%s: got %s; want no key", name, out)
+		}
+	}
+}
+
+// TestImportLeavesLeases exports a key that holds a lease: a lease can be released only where it was acquired.
+func TestImportLeavesLeases(t *testing.T) {
+	t.Parallel()
+	target := newSQLiteURL(t)
+	out := importStdin(t, exitOK, `{"limit":"concurrency 10 ttl 30s","key":"alice","used":2,"at":1}`+"\n", target)
+	if !strings.Contains(out, "imported 0 of 1 keys") || !strings.Contains(out, "1 are of concurrency limits") {
+		t.Errorf("got %q", out)
+	}
+}
