@@ -107,7 +107,8 @@ func newKeyUse(c *api.Status) *keyUse {
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // the block is over
 		u.BlockedUntil = nil
 	}
-	u.Refused = u.BlockedUntil != nil || u.Remaining == "0"
+	remaining, err := u.Remaining.Float64()
+	u.Refused = u.BlockedUntil != nil || err == nil && remaining < 1
 	if u.Refused || u.Remaining == "" {
 		u.RetryAfterMS = nil
 	}

@@ -27,7 +27,7 @@ JSON logs the path of a value such as request.headers.Host.0, in CSV and IIS log
 column. Several fields with commas between them make one key. ip is the network of 64
 bits of an IPv6 address, as for the middleware; ip/128 is the address, ip/48 a site.
 
-LOG is a file, which may be packed with gzip or zstd, or - for standard input: a log of
+LOG is a file, which may be packed with gzip, bzip2 or zstd, or - for standard input: a log of
 a server, or of its container. Logs need not be in order. Without --format the format is found out
 from the first lines of each log; a log that is less than half of that format is refused,
 and so is one without a request.

@@ -3,9 +3,9 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 
@@ -41,9 +41,6 @@ func (c *byteCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unsupportedMagic has the first bytes of compressed files that are not supported, by the name of the tool.
-var unsupportedMagic = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
-
 // zstdWindow bounds the memory that a log packed with zstd can take. RFC 8878 recommends that readers support windows
 // of 8 MiB, and the zstd command makes larger ones only with --long and --ultra.
 const zstdWindow = 8 << 20
@@ -57,15 +54,14 @@ func NewLines(r io.Reader, maxBytes int64) (*Lines, error) {
 	raw := bufio.NewReaderSize(l.source, 64<<10)
 	var text io.Reader = raw
 	magic, _ := raw.Peek(6)
-	for tool, prefix := range unsupportedMagic {
-		if bytes.HasPrefix(magic, []byte(prefix)) {
-			return nil, fmt.Errorf("the log is packed with %s: unpack it first", tool)
-		}
-	}
 	var err error
 	switch {
+	case bytes.HasPrefix(magic, []byte("\xfd7zXZ\x00")):
+		err = errors.New("the log is packed with xz: unpack it first")
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		text, err = gzip.NewReader(raw)
+	case bytes.HasPrefix(magic, []byte("BZh")) && bytes.HasSuffix(magic, []byte("1A")): // in between the level
+		text = bzip2.NewReader(raw)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		text, err = zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
 	}

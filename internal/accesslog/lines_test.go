@@ -32,9 +32,11 @@ func readLines(log []byte) (lines []string, err error) {
 	}
 }
 
-func TestLinesUnpacksGzipAndZstd(t *testing.T) {
+func TestLinesUnpacksGzipBzip2AndZstd(t *testing.T) {
 	t.Parallel()
 	const log = "one\ntwo\nthree\n"
+	// What bzip2 makes of log at level 1; at level 9 only the fourth byte differs.
+	const bzip2Log = "BZh11AY\x26SY\x08\x7b\x7d\xd7\x00\x00\x04\xc1\x80\x00\x10\x02A\x94\x80\x20\x001\x0c\x08\x21\xa3\xd4\xc8\x85G28\xa8\xf1w\x24S\x85\x09\x00\x87\xb7\xddp"
 	var gzipLog, zstdLog bytes.Buffer
 	gz := gzip.NewWriter(&gzipLog)
 	zs, err := zstd.NewWriter(&zstdLog)
@@ -47,6 +49,7 @@ func TestLinesUnpacksGzipAndZstd(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"plain": []byte(log), "gzip": gzipLog.Bytes(), "zstd": zstdLog.Bytes(),
+		"bzip2 -1": []byte(bzip2Log), "bzip2 -9": []byte("BZh9" + bzip2Log[4:]),
 		"two frames of zstd": append(bytes.Clone(zstdLog.Bytes()), zstdLog.Bytes()...),
 	} {
 		want := strings.Split(strings.TrimSpace(log), "\n")

@@ -126,8 +126,7 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 
 // examineSessionsIdle examines sessions, and reports a session that is idle in a transaction older than maxIdle.
 func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, maxIdle time.Duration) error {
-	settings, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout",
-		"max_connections")
+	settings, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout")
 	if err != nil {
 		return err
 	}
