@@ -77,7 +77,9 @@ func TestStoredKeysReadsAllPages(t *testing.T) {
 
 // TestAKeyIsRefusedBelowARemainingOf1 checks which keys --refusing lists: those to which a cost of 1 is refused.
 func TestAKeyIsRefusedBelowARemainingOf1(t *testing.T) {
-	for remaining, want := range map[json.Number]bool{"0": true, "0.5": true, "0.999999": true, "1": false, "2.5": false, "": false} {
+	for remaining, want := range map[json.Number]bool{
+		"0": true, "0.5": true, "0.999999": true, "1": false, "2.5": false, "": false,
+	} {
 		if got := newKeyUse(&api.Status{Remaining: remaining, Used: "1", Capacity: "3"}); got.Refused != want {
 			t.Errorf("remaining %q: got refused %t, want %t", remaining, got.Refused, want)
 		}
