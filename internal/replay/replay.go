@@ -69,7 +69,7 @@ const (
 // Compare replays the requests of logs against limits, each by itself. It reads the logs once, and returns a report
 // for each limit. key names the fields that the limits are applied to, separated by commas, such as ip or user,path; in
 // JSON logs the path of any value, in a CSV or IIS log a column. ip replaces an IPv6 address by its network
-// of 64 bits, like httplimit.ByIP; ip/48 sets another length. The log "-" is standard input; gzip, bzip2 and zstd are read.
+// of 64 bits, like httplimit.ByIP; ip/48 sets another length. The log "-" is standard input. Packed logs are read.
 //
 // Lines that cannot be read are counted in the report, and are not errors. It is an error if no line is a request, if
 // less than half of a log's lines have the format that was detected for it, if a log is missing or truncated, or if
