@@ -39,7 +39,6 @@ func kindOf(keyKind store.Kind, prefix bool) store.Kind {
 	return store.KindPrefixAssignment
 }
 
-// overridesOf parses items that are overrides.
 func overridesOf(items []store.Item) (list []Override, err error) {
 	for _, i := range items {
 		o := Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: timeOf(i.Until), Reason: i.Note}

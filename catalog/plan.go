@@ -90,7 +90,6 @@ func (s *snapshot) droppedLimits(p *Plan) (items []store.Item) {
 	return items
 }
 
-// removed returns the item that removes an item.
 func removed(i store.Item) store.Item {
 	i = i.ID()
 	i.Removed = true
@@ -122,9 +121,8 @@ func (s *snapshot) checkPlan(p *Plan, fileLimits map[string]headgate.Limit) erro
 		seen[l.Name()] = true
 		if base, ok := fileLimits[l.Name()]; ok {
 			if base.Concurrency() != l.Concurrency() {
-				return headgate.Invalid(
-					field+"."+l.Name(), "%s stands in the place of %s: both are taken or both acquired",
-					l, base)
+				return headgate.Invalid(field+"."+l.Name(),
+					"%s stands in the place of %s: both are taken or both acquired", l, base)
 			}
 		} else if err := s.checkReplacement(field, l); err != nil {
 			return fmt.Errorf("%s.%s: %w", field, l.Name(), err)
@@ -205,8 +203,7 @@ func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Ass
 	}
 	found = store.FirstItems(found, len(found)) // only sorts them
 	if i := slices.IndexFunc(found, func(i store.Item) bool { return i.Kind == store.KindAssignment }); i >= 0 {
-		plan := assignmentOf(&found[i])
-		a, found = &plan, slices.Delete(found, i, i+1)
+		a, found = new(assignmentOf(&found[i])), slices.Delete(found, i, i+1)
 	}
 	list, err = overridesOf(found)
 	return a, list, err

@@ -21,7 +21,6 @@ import (
 //
 // An item with an end holds until then, by the store's clock. After it holds what would hold without the item.
 
-// planLimit is a limit in a plan.
 type planLimit struct {
 	limit headgate.Limit
 	err   error // why this program cannot read it; nil: it can

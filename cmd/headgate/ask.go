@@ -118,7 +118,6 @@ func newCall[In, Out any](method, path string, do func(*service.Service, context
 	}
 }
 
-// explainLimit explains a named limit in sentences.
 func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 	if s.local != nil {
 		c, err := s.names.StoreCatalog()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/stores"
@@ -24,7 +25,6 @@ const (
 	maxZipf    = 10
 )
 
-// benchFlags has the flags of `headgate bench`.
 type benchFlags struct {
 	limits               []string
 	prefix, cost, settle string
@@ -86,7 +86,6 @@ the report.`,
 	return cmd
 }
 
-// check returns an error if a flag is wrong.
 func (o *benchFlags) check() error {
 	allKeys := 0
 	for _, n := range o.keys {
@@ -112,7 +111,6 @@ func (o *benchFlags) check() error {
 	return nil
 }
 
-// workload returns the workload that the flags describe.
 func (o *benchFlags) workload(c *config.Config) (*workload, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {
@@ -196,7 +194,7 @@ func (l *liveLine) show(s load.Snapshot) {
 	if s.Elapsed > 0 {
 		rate := float64(s.Decisions-l.previous.Decisions) / (s.Elapsed - l.previous.Elapsed).Seconds()
 		text = fmt.Sprintf("%5.1fs  %s decisions/s  %s errors", s.Elapsed.Seconds(),
-			groupThousands(strconv.FormatFloat(rate, 'f', 0, 64)), groupThousands(strconv.FormatInt(s.Errors, 10)))
+			accesslog.GroupThousands(strconv.FormatFloat(rate, 'f', 0, 64)), accesslog.Comma(s.Errors))
 	}
 	l.previous = s
 	l.terminalLine.show(text)

@@ -22,7 +22,6 @@ type workload struct {
 	settle *headgate.Cost // actual cost of each charge; nil: calls are not settled
 }
 
-// keyedLimit is a limit with the number of its keys.
 type keyedLimit struct {
 	limit headgate.Limit
 	keys  int

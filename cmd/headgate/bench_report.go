@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/load"
 )
 
@@ -88,7 +89,6 @@ func (b *bench) totalCost(charges, settled *big.Int) amount {
 
 func toMicros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// print prints the report for people.
 func (r *benchReport) print(w io.Writer, limits []keyedLimit, store string) error {
 	var b strings.Builder
 	line := func(what, format string, args ...any) {
@@ -96,17 +96,17 @@ func (r *benchReport) print(w io.Writer, limits []keyedLimit, store string) erro
 	}
 	line("store", "%s", store)
 	for _, l := range limits {
-		line("limit", "%s, %s keys", l.limit, groupThousands(strconv.Itoa(l.keys)))
+		line("limit", "%s, %s keys", l.limit, accesslog.Comma(int64(l.keys)))
 	}
-	line("decisions", "%s/s for %s", groupThousands(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
+	line("decisions", "%s/s for %s", accesslog.GroupThousands(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
 		r.load.Elapsed.Round(time.Millisecond))
 	line("admitted", "%s", r.auditResult())
 	if r.Refused > 0 {
-		line("refused", "%s", groupThousands(strconv.FormatInt(r.Refused, 10)))
+		line("refused", "%s", accesslog.Comma(r.Refused))
 	} else {
 		line("refused", "0: no key came to its limit")
 	}
-	line("errors", "%s", groupThousands(strconv.FormatInt(r.Errors, 10)))
+	line("errors", "%s", accesslog.Comma(r.Errors))
 	if r.firstErr != nil {
 		line("", "first: %v", r.firstErr)
 	}
@@ -127,7 +127,6 @@ func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	return printJSON(w, r)
 }
 
-// auditResult returns the result of the audit in words.
 func (r *benchReport) auditResult() string {
 	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
 	if r.over.Sign() > 0 {
@@ -136,7 +135,6 @@ func (r *benchReport) auditResult() string {
 	return s + "exact"
 }
 
-// roundToThreeDigits rounds a duration to its first three digits.
 func roundToThreeDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d >= 1000*unit {
@@ -148,7 +146,6 @@ func roundToThreeDigits(d time.Duration) time.Duration {
 // amount is an exact amount of cost.
 type amount struct{ big.Rat }
 
-// costOfCharges returns the cost of n charges.
 func costOfCharges(n *big.Int, cost headgate.Cost) (a amount) {
 	a.SetString(cost.String())
 	a.Mul(&a.Rat, new(big.Rat).SetInt(n))
@@ -160,15 +157,6 @@ func (a *amount) String() string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
-func (a *amount) grouped() string { return groupThousands(a.String()) }
+func (a *amount) grouped() string { return accesslog.GroupThousands(a.String()) }
 
 func (a amount) MarshalJSON() ([]byte, error) { return json.Marshal(json.Number(a.String())) }
-
-// groupThousands sets commas between the thousands of a number.
-func groupThousands(s string) string {
-	whole, _, _ := strings.Cut(s, ".")
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -233,8 +234,8 @@ func TestGroupThousandsAndRound(t *testing.T) {
 		"0": "0", "999": "999", "1000": "1,000", "1234567.5": "1,234,567.5",
 		"123456": "123,456",
 	} {
-		if got := groupThousands(s); got != want {
-			t.Errorf("groupThousands(%s): got %s, want %s", s, got, want)
+		if got := accesslog.GroupThousands(s); got != want {
+			t.Errorf("GroupThousands(%s): got %s, want %s", s, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{999: "999ns", 12345: "12.3µs", 1234567: "1.23ms", 0: "0s"} {

@@ -37,12 +37,8 @@ func completeArgs(completers ...completer) cobra.CompletionFunc {
 		cmd.SetContext(ctx)
 		server, err := serverOf(cmd)
 		if err == nil && server == "" {
-			c, configErr := loadConfig(cmd)
-			if configErr != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			p, configErr := placeOf(cmd, c)
-			if configErr != nil || p.Missing() {
+			_, p, err := loadPlace(cmd)
+			if err != nil || p.Missing() {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
@@ -51,7 +47,6 @@ func completeArgs(completers ...completer) cobra.CompletionFunc {
 	}
 }
 
-// completeLimit returns the names of the limits in the catalog.
 func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := callLimits(cmd.Context(), s, nil)
 	if err != nil {
@@ -63,7 +58,6 @@ func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// completePlan returns the names of the plans in the catalog.
 func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := callCatalog(cmd.Context(), s, nil)
 	if err != nil {
@@ -92,7 +86,6 @@ func completeKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// quotedName matches a quoted name in an error.
 var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
 
 // withSuggestion adds similar names to an error about an unknown limit of a server, or an unknown plan. Errors about

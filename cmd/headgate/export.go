@@ -18,7 +18,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// exportFlags has the flags of export.
 type exportFlags struct {
 	keyQuery
 	format, since string

@@ -18,7 +18,6 @@ import (
 const aboutAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalog, or, if that has\n" +
 	"none, those that the store knows the key of."
 
-// hasUsed reports whether a key has used a limit.
 func hasUsed(l *api.LimitUsage) bool { return l.Exists }
 
 func newInspectCommand() *cobra.Command {
@@ -87,7 +86,6 @@ func printStatus(w io.Writer, s *api.Status) error {
 	return t.Flush()
 }
 
-// formatSpan formats the time between two times of a store.
 func formatSpan(from, to int64) string {
 	return service.Span(time.Duration(to-from) * time.Microsecond)
 }
@@ -286,8 +284,9 @@ func newHistoryCommand() *cobra.Command {
 					for _, attempt := range list {
 						rows = append(rows, attemptLine{limit, args[0], attempt})
 					}
-					if len(args) > 1 {
-						whyNone = noHistoryReason(st)
+					l, err := headgate.Parse(st.Rule)
+					if len(args) > 1 && err == nil && l.Params().History == 0 && len(st.History) == 0 {
+						whyNone = ": " + st.Rule + " keeps no history; sliding-log AMOUNT/PERIOD history PERIOD does"
 					}
 					return nil
 				})
@@ -353,19 +352,9 @@ func recentAttempts(st *api.Status, maxAge time.Duration) []api.Attempt {
 	return list
 }
 
-// formatAnswer formats a decision.
 func formatAnswer(allowed bool) string {
 	if allowed {
 		return "allowed"
 	}
 	return "refused"
-}
-
-// noHistoryReason returns why there are no attempts if the limit keeps none, or "".
-func noHistoryReason(st *api.Status) string {
-	limit, err := headgate.Parse(st.Rule)
-	if err != nil || limit.Params().History > 0 || len(st.History) > 0 {
-		return ""
-	}
-	return ": " + st.Rule + " keeps no history; sliding-log AMOUNT/PERIOD history PERIOD does"
 }

@@ -25,8 +25,7 @@ func newLimitsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
-		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(),
-		newLimitsResetCommand())
+		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(), newLimitsResetCommand())
 	return cmd
 }
 
@@ -60,7 +59,6 @@ func newLimitsListCommand() *cobra.Command {
 	return cmd
 }
 
-// limitLine is a named limit, as JSON.
 type limitLine struct {
 	Name        string `json:"name"`
 	Limit       string `json:"limit"`

@@ -34,10 +34,7 @@ func (c *changeFlags) addFlags(cmd *cobra.Command) {
 
 const changeQuestion = "Change the catalog?"
 
-// errDeclined means that the user did not confirm a change.
-var errDeclined = errors.New("nothing was changed")
-
-// confirm asks the user a question. It returns errDeclined unless the answer is yes. With no terminal, --yes is needed.
+// confirm asks the user a question. It returns an error unless the answer is yes. With no terminal, --yes is needed.
 func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 	if c.yes {
 		return nil
@@ -60,7 +57,7 @@ func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 		}
 	case <-cmd.Context().Done():
 	}
-	return errDeclined
+	return errors.New("nothing was changed")
 }
 
 // proceed reports whether to make the changes that were printed. It asks the user if there are some, and no --dry-run.

@@ -120,8 +120,7 @@ func (u *keyUse) setPercent() {
 	u.Percent = nil
 	capacity, _ := u.Capacity.Float64()
 	if used, err := u.Used.Float64(); err == nil && capacity > 0 {
-		percent := 100 * used / capacity
-		u.Percent = &percent
+		u.Percent = new(100 * used / capacity)
 	}
 }
 

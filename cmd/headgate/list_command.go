@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// listFlags has the flags of list.
 type listFlags struct {
 	queryFlags
 	keyQuery
@@ -104,18 +103,14 @@ func printList(w io.Writer, list []*keyUse) error {
 			}
 			return formatMicros(*us)
 		}
+		reason := quoteText(u.Reason)
+		if u.Reason == "" && u.BlockedBy == api.ByLimit {
+			reason = "by the limit " + u.Limit + ", or by an operator who gave no reason"
+		}
 		t.row(u.Limit, quoteKey(u.Key), formatUsed(&u.Status), u.formatPercent(), formatRemaining(&u.Status),
-			u.formatRetry(), at(u.ResetAt), at(u.BlockedUntil), u.formatReason())
+			u.formatRetry(), at(u.ResetAt), at(u.BlockedUntil), reason)
 	}
 	return t.Flush()
-}
-
-// formatReason returns the reason of a block, or who may have made it.
-func (u *keyUse) formatReason() string {
-	if u.Reason == "" && u.BlockedBy == api.ByLimit {
-		return "by the limit " + u.Limit + ", or by an operator who gave no reason"
-	}
-	return quoteText(u.Reason)
 }
 
 func (u *keyUse) formatPercent() string {

@@ -78,7 +78,6 @@ func completeFormat(*cobra.Command, []string, string) (names []cobra.Completion,
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// requireLogs refuses a command line that names no logs.
 func requireLogs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("log: none is named; - is standard input")
@@ -119,7 +118,6 @@ func flagError(err error) error {
 	return err
 }
 
-// replayFlags has the flags of `headgate replay`.
 type replayFlags struct {
 	logFlags
 	limits []string
@@ -265,7 +263,6 @@ func writeAtomically(path string, text []byte, mode fs.FileMode) error {
 	return err
 }
 
-// suggestFlags has the flags of `headgate suggest`.
 type suggestFlags struct {
 	logFlags
 	refuse  string

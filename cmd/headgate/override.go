@@ -74,7 +74,6 @@ func newOverrideCommand() *cobra.Command {
 	return cmd
 }
 
-// overrideFlags has the flags of override.
 type overrideFlags struct {
 	endFlags
 	prefix, remove bool
@@ -134,7 +133,6 @@ func (o *overrideFlags) removeOverrides(cmd *cobra.Command, s backend, in *api.O
 	return nil
 }
 
-// overrideLine is an override as JSON.
 type overrideLine struct {
 	Limit    string     `json:"limit"`
 	Key      string     `json:"key"`
@@ -163,7 +161,13 @@ func (o *overrideFlags) list(cmd *cobra.Command, s backend, args []string) error
 		}
 	}
 	lines = lines[:min(len(lines), o.maxLines)]
-	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error { return printOverrides(w, lines) })
+	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error {
+		t := newTable(w, "LIMIT", "KEY", "IN FORCE", "UNTIL", "REASON")
+		for _, l := range lines {
+			t.row(l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, formatEnd(l.Until, l.Over), quoteText(l.Reason))
+		}
+		return t.Flush()
+	})
 }
 
 // limitOf returns the limit whose overrides are listed, or "" for all limits.
@@ -204,8 +208,7 @@ func (o *overrideFlags) findAtServer(ctx context.Context, s backend, add func(ov
 			f := &page.Overrides[i]
 			line := overrideLine{Limit: f.Limit, Key: f.Key, Prefix: f.Prefix, Override: f.Override, Reason: f.Reason}
 			if f.Until != nil {
-				until := time.UnixMicro(*f.Until).UTC()
-				line.Until = &until
+				line.Until = new(time.UnixMicro(*f.Until).UTC())
 			}
 			found = add(line)
 		}
@@ -246,14 +249,6 @@ func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []strin
 		add(line)
 	}
 	return err
-}
-
-func printOverrides(w io.Writer, lines []overrideLine) error {
-	t := newTable(w, "LIMIT", "KEY", "IN FORCE", "UNTIL", "REASON")
-	for _, l := range lines {
-		t.row(l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, formatEnd(l.Until, l.Over), quoteText(l.Reason))
-	}
-	return t.Flush()
 }
 
 // keyOrPrefix formats a key, or a prefix with a star behind it.

@@ -23,7 +23,6 @@ func exitBySIGINT() {
 	time.Sleep(time.Second) // until the signal is delivered
 }
 
-// terminate sends a process SIGTERM.
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
 // alreadyDelivered reports whether the command has got a signal too, if a key caused it: a terminal sends signals of

@@ -69,9 +69,6 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// healthTimeout bounds a request for the health of a server, which waits 2 s for its store (service.ReadyTimeout).
-const healthTimeout = 3 * time.Second
-
 func newHealthCommand() *cobra.Command {
 	var live bool
 	cmd := &cobra.Command{
@@ -101,7 +98,8 @@ func newHealthCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthTimeout), path, nil)
+			s := serverBackend(url, token.Value, 3*time.Second) // it waits 2 s for its store (service.ReadyTimeout)
+			health, err := get[api.Health](cmd.Context(), s, path, nil)
 			switch {
 			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // such as a wrong URL
 				return err

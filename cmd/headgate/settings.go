@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// addSettings adds the flags of settings to a command.
 func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	for _, s := range settings {
 		switch {
@@ -45,12 +44,10 @@ func flags(cmd *cobra.Command) config.Flags {
 // loadConfig reads the config file for a command. Unlike a server, commands accept notations whatever the file says.
 func loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	c, err := config.Load(flags(cmd))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.AllowNotations = new(true)
 	}
-	allow := true
-	c.AllowNotations = &allow
-	return c, nil
+	return c, err
 }
 
 // resolveLimit returns the limit that an argument means without a store: a name in the config file, or a notation.

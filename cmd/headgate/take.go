@@ -125,8 +125,7 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 	if refused {
 		result.Limit, result.RetryAfterMS = denied.Decision.LimitName, nil // nil: never
 		if d := denied.Decision.RetryAfter; d != headgate.Never {
-			ms := service.Millis(d)
-			result.RetryAfterMS = &ms
+			result.RetryAfterMS = new(service.Millis(d))
 		}
 	}
 	err = f.json.print(cmd.OutOrStdout(), result, func(w io.Writer) error {

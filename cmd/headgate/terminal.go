@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/replay"
 )
 
@@ -144,19 +145,16 @@ func newProgressBar(w io.Writer) *progressBar {
 	return &progressBar{terminalLine: newTerminalLine(w), now: time.Now}
 }
 
-// minShown is how long a figure is shown at least before the next one of the same phase.
-const minShown = 100 * time.Millisecond
-
-// show writes how far a phase is. A total of 0 or less is unknown.
+// show writes how far a phase is, unless it has done so within 100 ms. A total of 0 or less is unknown.
 func (b *progressBar) show(phase replay.Phase, done, total int64) {
 	now := b.now()
-	if b.w == nil || phase == b.phase && now.Sub(b.shownAt) < minShown {
+	if b.w == nil || phase == b.phase && now.Sub(b.shownAt) < 100*time.Millisecond {
 		return
 	}
 	b.phase, b.shownAt = phase, now
-	count := func(n int64) string { return groupThousands(fmt.Sprint(n)) }
+	count := accesslog.Comma
 	if phase == replay.Reading { // bytes
-		count = func(n int64) string { return groupThousands(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
+		count = func(n int64) string { return accesslog.GroupThousands(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
 	}
 	text := fmt.Sprintf("%s  %s", phase, count(done))
 	if total > 0 {

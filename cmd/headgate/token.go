@@ -45,19 +45,12 @@ func newTokenNewCommand() *cobra.Command {
 			"  headgate token new checkout --another --tokens tokens.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			entry.Name = args[0]
-			path, err := tokensPath(cmd)
+			path, entries, err := readTokens(cmd, false)
 			if err != nil {
 				return err
 			}
 			token := auth.NewToken()
-			entry.Hashes = []string{auth.Hash(token)}
-			var entries []auth.Entry
-			if path != "" {
-				if entries, err = readEntries(path, true); err != nil {
-					return err
-				}
-			}
+			entry.Name, entry.Hashes = args[0], []string{auth.Hash(token)}
 			if entries, err = addEntry(entries, entry, another); err != nil {
 				return err
 			}
@@ -110,7 +103,7 @@ func newTokenListCommand() *cobra.Command {
 		Short: "List the callers of a file of tokens",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, entries, err := readTokens(cmd)
+			_, entries, err := readTokens(cmd, true)
 			if err != nil {
 				return err
 			}
@@ -136,7 +129,7 @@ func newTokenRemoveCommand() *cobra.Command {
 		SuggestFor: []string{"revoke", "delete"},
 		Args:       cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, entries, err := readTokens(cmd)
+			path, entries, err := readTokens(cmd, true)
 			if err != nil {
 				return err
 			}
@@ -159,39 +152,31 @@ func newTokenRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-// tokensPath returns the path of the file of tokens, or "" if none is set.
-func tokensPath(cmd *cobra.Command) (string, error) {
+// readTokens returns the path of the file of tokens, and the entries of its callers. If the file is not required, the
+// path may be empty, and the file missing.
+func readTokens(cmd *cobra.Command, required bool) (path string, entries []auth.Entry, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	setting, err := c.Get(config.Tokens, flags(cmd))
-	return setting.Value, err
-}
-
-// readTokens returns the path of the file of tokens, which has to exist, and the entries of its callers.
-func readTokens(cmd *cobra.Command) (path string, entries []auth.Entry, err error) {
-	if path, err = tokensPath(cmd); err == nil && path == "" {
-		err = headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
+	path = setting.Value
+	switch {
+	case err != nil || path == "" && !required:
+		return "", nil, err
+	case path == "":
+		return "", nil, headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
 	}
-	if err == nil {
-		entries, err = readEntries(path, false)
-	}
-	return path, entries, err
-}
-
-// readEntries reads the entries of a file of tokens. With allowMissing, a missing file has none.
-func readEntries(path string, allowMissing bool) ([]auth.Entry, error) {
 	text, err := os.ReadFile(path)
-	if allowMissing && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+	switch {
+	case !required && errors.Is(err, fs.ErrNotExist):
+		return path, nil, nil
+	case err != nil:
+		return "", nil, fmt.Errorf("tokens: %w", err)
 	}
 	t, err := auth.Parse(path, text)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return t.Entries(), nil
+	return path, t.Entries(), nil
 }

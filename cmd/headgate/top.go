@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// topFlags has the flags of top.
 type topFlags struct {
 	keyQuery
 	all        bool

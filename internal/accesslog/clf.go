@@ -91,7 +91,6 @@ func (s *scanner) client() []byte {
 	return list
 }
 
-// isStatus reports whether a text is a status: three digits.
 func isStatus(b []byte) bool { return len(b) == 3 && onlyDigits(b) }
 
 // isNumberOrDash reports whether a text is digits, or "-" for a missing number.

@@ -5,7 +5,6 @@ package accesslog
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,6 @@ const (
 	SSHD Format = "sshd"
 )
 
-// format describes a format in the table of formats.
 type format struct {
 	name    Format
 	about   string // for help texts
@@ -71,18 +69,12 @@ type format struct {
 
 // formatTable has all formats, in the order in which Detect tries them.
 var formatTable = []format{
-	{
-		TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF,
-		Combined,
-	},
+	{TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF, Combined},
 	{Combined, "nginx and Apache, with referer and agent", commonFields + " referer agent", openCLF, Common},
 	{Common, "Apache's common log format", commonFields, openCLF, ""},
 	{VHost, "Apache and nginx, after the name of a virtual host", commonFields + " host", openCLF, ""},
 	{HAProxy, "HAProxy's HTTP log", "ip method path status bytes frontend backend server", openHAProxy, ""},
-	{
-		ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB,
-		"",
-	},
+	{ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB, ""},
 	{Envoy, "Envoy's and Istio's default lines", "ip host method path status bytes agent server", openEnvoy, ""},
 	{W3C, "IIS and others, W3C extended with #Fields", "", openW3C, ""},
 	{Caddy, "Caddy's JSON", "", openObjects, JSON},
@@ -227,19 +219,13 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 
 // noField returns the error about a field that a format or a log does not have, with the fields that it has.
 func noField(f Format, field string, available []string) error {
-	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, enumerate(available))
-}
-
-// enumerate writes "a, b and c".
-func enumerate(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
+	last := len(available) - 1
+	list := strings.Join(available, " and ")
+	if last > 0 {
+		list = strings.Join(available[:last], ", ") + " and " + available[last]
 	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, list)
 }
 
 // ErrNoField is the Err of a Value whose field is not in the line, which is valid otherwise.
 var ErrNoField = errors.New("the field is not there")
-
-// missingFieldError returns ErrNoField with the name of the field.
-func missingFieldError(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

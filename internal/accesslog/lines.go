@@ -12,7 +12,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
 // ErrLong is the error of a line that is too long to be read.

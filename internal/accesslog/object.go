@@ -57,7 +57,6 @@ func (o object) valueAt(path string) json.RawMessage {
 	return nil
 }
 
-// memberValue returns the value at a path within a member.
 func (o object) memberValue(name, path string) json.RawMessage {
 	value, isCached := o.inner[name]
 	if v := o.members[name]; !isCached && len(v) > 0 {

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -24,7 +25,6 @@ type dialect struct {
 	missingErr    error               // error of a line without one of requiredPaths
 }
 
-// timeNames are the usual names of the time.
 var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
 
 // productTimes are the names of the time in logs of Istio, Cloudflare and systemd's journal.
@@ -42,13 +42,9 @@ var plainAliases = map[string][]string{
 		"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
 		"ClientRequestPath", "ClientRequestURI",
 	},
-	"method": {
-		"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
-	},
-	"status": {
-		"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code",
-	},
-	"host": {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
+	"method": {"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod"},
+	"status": {"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code"},
+	"host":   {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
 	"bytes": {
 		"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize",
 		"EdgeResponseBytes",
@@ -70,14 +66,11 @@ var dialects = map[Format]*dialect{
 		times:   slices.Concat(timeNames, []string{"at"}, productTimes), // headgate export --history writes at
 	},
 	Caddy: {
-		aliases:       plainAliases,
-		times:         timeNames,
-		requiredPaths: []string{"request.method", "request.uri", "status"},
-		missingErr:    errors.New("is not of Caddy: it has no request.method, request.uri and status"),
+		aliases: plainAliases, times: timeNames, requiredPaths: []string{"request.method", "request.uri", "status"},
+		missingErr: errors.New("is not of Caddy: it has no request.method, request.uri and status"),
 	},
 	TraefikJSON: {
-		aliases:       plainAliases,
-		times:         append([]string{"StartUTC", "StartLocal"}, timeNames...),
+		aliases: plainAliases, times: append([]string{"StartUTC", "StartLocal"}, timeNames...),
 		requiredPaths: []string{"RequestMethod", "DownstreamStatus"},
 		missingErr:    errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
 	},
@@ -152,12 +145,11 @@ func (o *objectReader) Read(line []byte) (rec Record, err error) {
 	return rec, nil
 }
 
-// lookupValue returns the value of field i in a document.
 func (o *objectReader) lookupValue(doc object, i int) Value {
 	v := doc.lookup(o.paths[i]...)
 	switch {
 	case v == nil:
-		return Value{Err: missingFieldError(o.names[i])}
+		return Value{Err: fmt.Errorf("%w: %s", ErrNoField, o.names[i])}
 	case v[0] == '{' || v[0] == '[':
 		return Value{Err: errNotPlain}
 	case isInvalidText(v):

@@ -1,11 +1,17 @@
 package accesslog
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Comma returns a number with commas, such as 12,345.
-func Comma(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+func Comma(n int64) string { return GroupThousands(strconv.FormatInt(n, 10)) }
+
+// GroupThousands sets commas between the thousands of a decimal.
+func GroupThousands(s string) string {
+	whole, _, _ := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
 	return s

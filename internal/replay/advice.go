@@ -46,9 +46,6 @@ var periodNames = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }
 
-// formatPeriod returns the name of a period, or else the duration.
-func formatPeriod(d time.Duration) string { return cmp.Or(periodNames[d], formatDuration(d)) }
-
 // onePeriod returns "a minute" or "an hour" for a period with a name, else the duration.
 func onePeriod(d time.Duration) string {
 	switch periodNames[d] {
@@ -63,7 +60,8 @@ func onePeriod(d time.Duration) string {
 func (s *Suggestion) writePeaks(b *strings.Builder) {
 	rows := [][]any{{"the keys' own peaks in a", "half", "90 %", "95 %", "99 %", "99.9 %", "all"}}
 	for _, p := range s.Peaks {
-		rows = append(rows, []any{formatPeriod(p.Period.Duration), p.Median, p.P90, p.P95, p.P99, p.P999, p.Highest})
+		period := cmp.Or(periodNames[p.Period.Duration], formatDuration(p.Period.Duration))
+		rows = append(rows, []any{period, p.Median, p.P90, p.P95, p.P99, p.P999, p.Highest})
 	}
 	writeTable(b, "  %9s  %9s  %9s  %9s  %9s  %9s", rows)
 }
@@ -79,20 +77,16 @@ func (s *Suggestion) writeChoices(b *strings.Builder) {
 	writeTable(b, "  %9s  %8s  %9s  %8s  %s", rows)
 }
 
-// parameter names the parameter in which the limits of a Curve differ.
-func (k kind) parameter() string {
-	if k == tokenBucket {
-		return "burst"
-	}
-	return "number"
-}
-
 // writeCurves writes what the limit would refuse with other bursts or numbers, then the limits of OtherRates.
 func (c *Choice) writeCurves(b *strings.Builder) {
+	curve := "with another number"
+	if c.family.kind == tokenBucket {
+		curve = "with another burst"
+	}
 	for _, part := range []struct {
 		name   string
 		points []Point
-	}{{"with another " + c.family.kind.parameter(), c.Curve}, {"with another rate, as little refused", c.OtherRates}} {
+	}{{curve, c.Curve}, {"with another rate, as little refused", c.OtherRates}} {
 		if len(part.points) == 0 {
 			continue
 		}

@@ -73,7 +73,6 @@ func TopKeyRows(reports []*Report, maxRows int) (rows []KeyRow) {
 	return rows
 }
 
-// keyRow returns the KeyRow of a key.
 func keyRow(reports []*Report, key string) KeyRow {
 	number := reports[0].keyNumbers[key]
 	row := KeyRow{Key: key, Requests: reports[0].tallies[number].requests}

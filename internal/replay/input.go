@@ -110,7 +110,6 @@ func (reqs *Requests) readAll(ctx context.Context, logs []string) error {
 	return nil
 }
 
-// logName returns the name of a log for messages.
 func (reqs *Requests) logName(name string) string {
 	if name == "-" {
 		return cmp.Or(reqs.cfg.Name, "standard input")
@@ -120,10 +119,7 @@ func (reqs *Requests) logName(name string) string {
 
 // readLog opens a log, detects its format if none is configured, and reads its lines.
 func (reqs *Requests) readLog(ctx context.Context, name string) error {
-	var (
-		src       = reqs.cfg.Stdin
-		changedAt = time.Now()
-	)
+	src, changedAt := reqs.cfg.Stdin, time.Now()
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -285,7 +281,6 @@ func (reqs *Requests) add(rec *accesslog.Record, newestAt *int64) (matches bool,
 	return true, nil
 }
 
-// setCost sets the costs of a request from its line.
 func (reqs *Requests) setCost(rec *accesslog.Record, r *request) (err error) {
 	switch {
 	case rec.Spent.Used != nil:

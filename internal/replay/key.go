@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// keyPart is a field of a key.
 type keyPart struct {
 	field string
 	bits  int // length to which IPv6 addresses are cut; 0: the text stays as it is
@@ -58,7 +57,6 @@ func (p keyPart) keyText(text []byte) []byte {
 	return []byte(httpkey.NetworkOf(a, p.bits))
 }
 
-// makeKey makes the key of a line from its values.
 func makeKey(parts []keyPart, values []accesslog.Value) ([]byte, error) {
 	for i := range parts {
 		if err := values[i].Err; err != nil {

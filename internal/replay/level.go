@@ -48,7 +48,6 @@ type moment struct {
 	overflow      float64 // with Fill: the cost that did not fit
 }
 
-// point is a level at a time.
 type point struct {
 	at    int64
 	level float64
@@ -261,7 +260,6 @@ func (t *tracer) add(m moment) {
 	}
 }
 
-// dropOldest removes the oldest of recentMoments.
 func (t *tracer) dropOldest() {
 	if t.recentMoments[0].refused() {
 		t.refusals--

@@ -86,10 +86,7 @@ func newPage(reports []*Report) *page {
 		// Only this style and this script are allowed, whatever a log contains.
 		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " +
 			sourceHash(palette.CSS+pageStyle) + "; script-src " + sourceHash(pageScript),
-		Style:  template.CSS(palette.CSS + pageStyle),
-		Script: template.JS(pageScript),
-		Title:  r.Notation,
-		Log:    r,
+		Style: template.CSS(palette.CSS + pageStyle), Script: template.JS(pageScript), Title: r.Notation, Log: r,
 	}
 	p.AdmittedWord, p.RefusedWord = resultWords(r.Fill)
 	for _, r := range reports {

@@ -74,9 +74,7 @@ const (
 // Lines that cannot be read are counted in the report, and are not errors. It is an error if no line is a request, if
 // less than half of a log's lines have the format that was detected for it, if a log is missing or truncated, or if
 // ctx is done.
-func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (
-	[]*Report, error,
-) {
+func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) ([]*Report, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err
 	}
@@ -165,7 +163,6 @@ func (reqs *Requests) check(logs []string) error {
 	return nil
 }
 
-// timeOf converts microseconds since 1970 to a time.
 func timeOf(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
 const (

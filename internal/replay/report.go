@@ -141,7 +141,6 @@ func (r *Report) addReason(bad *BadLine, line []byte, reason string, unparsed bo
 	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
 }
 
-// reasonIndex returns the index of a reason, or -1.
 func (r *Report) reasonIndex(reason string, unparsed bool) int {
 	return slices.IndexFunc(r.Reasons, func(known Reason) bool {
 		return known.Reason == reason && known.Unparsed == unparsed

@@ -205,7 +205,6 @@ func (e *evaluator) search(ctx context.Context, families []*family, s *Suggestio
 	}
 }
 
-// found reports whether the search found an acceptable limit.
 func (f *family) found() bool {
 	return f.low == f.high && f.low < len(roundNumbers) && f.candidate(roundNumbers[f.low]) != nil
 }

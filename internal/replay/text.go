@@ -15,7 +15,6 @@ import (
 // maxTimelineRows is the maximum number of rows of the table over time.
 const maxTimelineRows = 24
 
-// writeText writes the report for people.
 func (r *Report) writeText(b *strings.Builder) {
 	line := lineWriter(b)
 	line("limit", "%s", r.Notation)
@@ -71,7 +70,6 @@ func writeTable(b *strings.Builder, format string, rows [][]any) {
 	}
 }
 
-// writeRequestCount writes how many requests there are.
 func (r *Report) writeRequestCount(b *strings.Builder) {
 	lineWriter(b)("requests", "%s   from %s (%s)", comma(r.Requests), plural(r.Keys, "key"), r.Field)
 }

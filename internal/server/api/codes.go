@@ -38,7 +38,6 @@ func (p *Problem) Code() uint32 { return problemKinds[p.kind()].code }
 // Reason returns the reason in the ErrorInfo of a problem.
 func (p *Problem) Reason() string { return problemKinds[p.kind()].reason }
 
-// kind returns the index of a problem in problemKinds.
 func (p *Problem) kind() int {
 	for i, k := range problemKinds {
 		if (k.Type == "" || k.Type == p.Type) && (k.Status == 0 || k.Status == p.Status) {

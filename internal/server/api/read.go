@@ -75,7 +75,6 @@ func (s *scanner) value(to reflect.Value) (present, ok bool) {
 	return true, ok
 }
 
-// object reads an object into a struct.
 func (s *scanner) object(to reflect.Value) bool {
 	f := fieldsOf(to.Type())
 	for _, flag := range f.flags {
@@ -114,7 +113,6 @@ func (s *scanner) raw(to reflect.Value) bool {
 	return true
 }
 
-// texts reads an object of texts into a map.
 func (s *scanner) texts(to reflect.Value) bool {
 	list := map[string]string{}
 	to.Set(reflect.ValueOf(list))
@@ -170,7 +168,6 @@ func (s *scanner) list(to reflect.Value) bool {
 	}
 }
 
-// unknown reports an unknown name.
 func (s *scanner) unknown(at int, name []byte) bool {
 	hint := ""
 	if !bytes.Equal(bytes.ToLower(name), name) {
@@ -186,7 +183,6 @@ type fields struct {
 	flags  [][]int // indexes of all flags for missing fields
 }
 
-// field is a field of a struct.
 type field struct {
 	bit   uint64 // another one for each field, so there are at most 64
 	index []int

@@ -136,7 +136,6 @@ func (s *scanner) members(read func(at int, name []byte) bool) bool {
 	}
 }
 
-// number reads a number.
 func (s *scanner) number() ([]byte, bool) {
 	s.peek()
 	start := s.at

@@ -18,7 +18,6 @@ func (s *scanner) tooLong(at int) bool {
 	return s.wrong(at, "is longer than %d bytes", maxText)
 }
 
-// text reads a string.
 func (s *scanner) text() ([]byte, bool) {
 	if !s.skip('"') {
 		return nil, s.mismatch("text")

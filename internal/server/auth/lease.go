@@ -60,10 +60,3 @@ func roundValue(key []byte, round int, x uint64) uint64 {
 	h.Write(in[:])
 	return binary.BigEndian.Uint64(h.Sum(nil)) & halfMask
 }
-
-// addLeaseKey adds the key for the leases of one token, which it derives from the token's digest.
-func (c *Caller) addLeaseKey(digest []byte) {
-	h := hmac.New(sha256.New, digest)
-	h.Write([]byte("headgate lease"))
-	c.leaseKeys = append(c.leaseKeys, h.Sum(nil))
-}

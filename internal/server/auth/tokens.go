@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -27,7 +28,6 @@ type Entry struct {
 	Certificates []string `yaml:"certificates,omitempty"`
 }
 
-// document is the content of the file.
 type document struct {
 	Callers []Entry `yaml:"callers"`
 }
@@ -76,9 +76,7 @@ func Parse(path string, text []byte) (*Tokens, error) {
 	if len(doc.Callers) > maxEntries {
 		return nil, fmt.Errorf("%s: callers: are more than %d", path, maxEntries)
 	}
-	t := &Tokens{
-		entries: doc.Callers, tokens: map[[sha256.Size]byte]*Caller{}, certificates: map[string]*Caller{},
-	}
+	t := &Tokens{entries: doc.Callers, tokens: map[[sha256.Size]byte]*Caller{}, certificates: map[string]*Caller{}}
 	seen := map[string]bool{}
 	for i := range doc.Callers {
 		e := &doc.Callers[i]
@@ -97,7 +95,6 @@ func Parse(path string, text []byte) (*Tokens, error) {
 	return t, nil
 }
 
-// addEntry checks an entry and adds its caller.
 func (t *Tokens) addEntry(e *Entry) error {
 	if !namePattern.MatchString(e.Name) {
 		return errors.New("name: must be 1 to 64 of a-z, 0-9, _, . and -, and begin with a letter or digit")
@@ -126,7 +123,9 @@ func (t *Tokens) addEntry(e *Entry) error {
 			return errors.New("hashes: one is said twice in the file")
 		}
 		t.tokens[[sha256.Size]byte(sum)] = c
-		c.addLeaseKey(sum)
+		h := hmac.New(sha256.New, sum) // derives the key for the leases of the token
+		h.Write([]byte("headgate lease"))
+		c.leaseKeys = append(c.leaseKeys, h.Sum(nil))
 	}
 	for _, subject := range e.Certificates {
 		if _, twice := t.certificates[subject]; twice || subject == "" {

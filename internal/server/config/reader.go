@@ -83,7 +83,6 @@ func (r *Reader) Count(s Setting) int {
 	})
 }
 
-// sizeUnits are the units of a Size.
 var sizeUnits = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 // Size returns a number of bytes above 0; 0 if it is not set.

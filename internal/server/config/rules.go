@@ -23,7 +23,6 @@ func (c *Config) compileRules() (err error) {
 	return err
 }
 
-// readRules reads the list of rules.
 func (c *Config) readRules(v strict.Value) error {
 	return v.Each(func(v strict.Value) error {
 		d := rules.Definition{At: placeOf(v)}
@@ -32,20 +31,11 @@ func (c *Config) readRules(v strict.Value) error {
 			v.At.Path = "rules." + name.Value
 		}
 		err := readFields(v, strict.Keys{
-			"name":       readText(&d.Name),
-			"method":     readTexts(&d.Methods),
-			"host":       readTexts(&d.Hosts),
-			"path":       readText(&d.Path),
-			"header":     readConditions(&d.Headers),
-			"allow":      readTexts(&d.Allow),
-			"block":      readTexts(&d.Block),
-			"mode":       readText(&d.Mode),
-			"missing":    readText(&d.Missing),
-			"id":         readText(&d.ID),
-			"id_life":    readText(&d.IDLife),
-			"id_replays": readBool(&d.IDReplays),
-
-			"encoded_slash": readBool(&d.EncodedSlash),
+			"name": readText(&d.Name), "mode": readText(&d.Mode), "missing": readText(&d.Missing),
+			"method": readTexts(&d.Methods), "host": readTexts(&d.Hosts), "path": readText(&d.Path),
+			"encoded_slash": readBool(&d.EncodedSlash), "header": readConditions(&d.Headers),
+			"allow": readTexts(&d.Allow), "block": readTexts(&d.Block),
+			"id": readText(&d.ID), "id_life": readText(&d.IDLife), "id_replays": readBool(&d.IDReplays),
 			"limits": func(v strict.Value) error {
 				return v.Each(func(v strict.Value) error {
 					charge, err := readCharge(v)
@@ -62,16 +52,11 @@ func (c *Config) readRules(v strict.Value) error {
 	})
 }
 
-// readCharge reads a limit of a rule.
 func readCharge(v strict.Value) (rules.Charge, error) {
 	d := rules.Charge{At: placeOf(v)}
 	err := readFields(v, strict.Keys{
-		"limit":        readText(&d.Limit),
-		"key":          readTexts(&d.Key),
-		"cost":         readText(&d.Cost),
-		"cost_missing": readText(&d.CostMissing),
-		"keep":         readText(&d.Keep),
-		"settle":       readText(&d.Settle),
+		"limit": readText(&d.Limit), "key": readTexts(&d.Key), "keep": readText(&d.Keep),
+		"cost": readText(&d.Cost), "cost_missing": readText(&d.CostMissing), "settle": readText(&d.Settle),
 	})
 	return d, err
 }
@@ -120,7 +105,6 @@ func readConditions(to *[]rules.Condition) func(strict.Value) error {
 	}
 }
 
-// readBool returns a function that reads true or false.
 func readBool(to *bool) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if err := v.Decode(to); err != nil || v.Tag != "!!bool" {

@@ -39,8 +39,7 @@ var (
 		Help: "`path` of limits for Envoy, in the format of envoyproxy/ratelimit: a file, or a folder of files",
 	}
 	EnvoyHeaders = Setting{
-		Name: "envoy_headers",
-		Help: "`kind` of headers that Envoy adds to responses: x-ratelimit or draft", List: true,
+		Name: "envoy_headers", Help: "`kind` of headers that Envoy adds to responses: x-ratelimit or draft", List: true,
 	}
 	EnvoyMergeDomains = Setting{
 		Name: "envoy_merge_domains", Switch: true,
@@ -59,10 +58,8 @@ var (
 	Metrics = Setting{
 		Name: "metrics", Help: "`address` that tells how the server is (/livez, /readyz, /metrics), without tokens",
 	}
-	Tokens = Setting{
-		Name: "tokens", Help: "`file` with the callers that are let in, as headgate token new makes it",
-	}
-	Open = Setting{
+	Tokens = Setting{Name: "tokens", Help: "`file` with the callers that are let in, as headgate token new makes it"}
+	Open   = Setting{
 		Name: "open", Switch: true,
 		Help: "let everybody who reaches an address that other machines reach take, reset and block there",
 	}
@@ -73,49 +70,44 @@ var (
 		Help: "PEM `file` with the authorities of clients' certificates, which are needed then, or a token",
 	}
 	WaitStore = Setting{
-		Name:    "wait_store",
-		Help:    "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once",
-		Default: "no limit",
+		Name: "wait_store", Default: "no limit",
+		Help: "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once",
 	}
 	Deadline = Setting{
-		Name:    "deadline",
-		Help:    "how `long` a request may wait for the store, where its limits do not say; then their policy answers",
-		Default: "1.5s",
+		Name: "deadline", Default: "1.5s",
+		Help: "how `long` a request may wait for the store, where its limits do not say; then their policy answers",
 	}
 	Host = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside " +
 		"localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
 
 	Proxy = Setting{
-		Name: "proxy",
+		Name: "proxy", Default: "loopback addresses", List: true,
 		Help: "`network` such as 10.0.0.0/8, or address, of proxies whose X-Forwarded-* count in forward " +
 			"authentication; those on a Unix socket always do; none lists none",
-		Default: "loopback addresses", List: true,
 	}
 	AuthHeaders = Setting{
-		Name: "auth_headers",
+		Name: "auth_headers", Default: "draft", List: true,
 		Help: "`kind` of headers that forward authentication answers with: draft, x-ratelimit, x-ratelimit-epoch or " +
 			"x-should-retry",
-		Default: "draft", List: true,
 	}
 
 	LogFormat = Setting{Name: "log_format", Help: "`format` of the log: text, or json", Default: "text"}
 	LogLevel  = Setting{
-		Name: "log_level", Help: "`level` from which on something is logged: debug, info, warn or error",
-		Default: "info",
+		Name: "log_level", Default: "info",
+		Help: "`level` from which on something is logged: debug, info, warn or error",
 	}
 	LogRefused = Setting{
-		Name: "log_refused", Number: true, Help: "`share` of the refusals and failures that are logged, from 0 to 1",
-		Default: "0",
+		Name: "log_refused", Number: true, Default: "0",
+		Help: "`share` of the refusals and failures that are logged, from 0 to 1",
 	}
 	LogAdmitted = Setting{
-		Name: "log_admitted", Number: true, Help: "`share` of the admissions that are logged, from 0 to 1",
-		Default: "0",
+		Name: "log_admitted", Number: true, Default: "0",
+		Help: "`share` of the admissions that are logged, from 0 to 1",
 	}
 
 	NotationMaxPeriod = Setting{
-		Name:    "notation_max_period",
-		Help:    "longest `time` for which a charge by a notation in a request may count or block, such as 7d",
-		Default: "32d",
+		Name: "notation_max_period", Default: "32d",
+		Help: "longest `time` for which a charge by a notation in a request may count or block, such as 7d",
 	}
 	MaxNotations = Setting{
 		Name: "max_notations",
@@ -123,9 +115,8 @@ var (
 	}
 
 	MaxConnections = Setting{
-		Name:    "max_connections",
-		Help:    "`number` of connections that may be open; one more closes the one that has been idle for longest",
-		Default: "10000, or fewer where few files may be open",
+		Name: "max_connections", Default: "10000, or fewer where few files may be open",
+		Help: "`number` of connections that may be open; one more closes the one that has been idle for longest",
 	}
 	MaxRequests = Setting{
 		Name: "max_requests",

@@ -2,6 +2,7 @@
 package decisionlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,6 @@ func (l *Log) admitLine() (omitted int, ok bool) {
 	return omitted, true
 }
 
-// attrsOf returns the attributes of the line for a decision.
 func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	d := &e.Decision
 	attrs := make([]slog.Attr, 0, 20)
@@ -106,7 +106,7 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	add("outcome", outcome)
 	add("limit", Text(limit))
 	add("key", Text(key))
-	add("cost", costOf(&c).String())
+	add("cost", cmp.Or(c.Cost, headgate.Units(1)).String())
 	if !c.Keep.IsZero() {
 		add("keep", c.Keep.String())
 	}
@@ -156,18 +156,10 @@ func chargeOf(e *headgate.Event) (c headgate.Charge) {
 	return c
 }
 
-func costOf(c *headgate.Charge) headgate.Cost {
-	if c.Cost.IsZero() {
-		return headgate.Units(1)
-	}
-	return c.Cost
-}
-
-// reason describes in words why a decision was made.
 func reason(e *headgate.Event, c *headgate.Charge) string {
 	d := &e.Decision
 	remaining, capacity := d.RemainingCost(), d.CapacityCost()
-	switch cost := costOf(c); {
+	switch cost := cmp.Or(c.Cost, headgate.Units(1)); {
 	case errors.Is(e.Err, headgate.ErrInvalid):
 		return "the request is wrong: " + Text(e.Err.Error())
 	case e.Err != nil:

@@ -25,7 +25,6 @@ func (c *Config) Domains() int { return len(c.domains) }
 // Limits returns how many descriptors have a limit, the unlimited ones included.
 func (c *Config) Limits() int { return c.limits }
 
-// domain has the rules of a domain.
 type domain struct {
 	name         string
 	algorithm    string // of limits in requests
@@ -40,7 +39,6 @@ type node struct {
 	byKey    map[string]*branch // descriptors without a value
 }
 
-// entry is a key and a value of a descriptor.
 type entry struct{ key, value string }
 
 // branch is a configured descriptor, which an entry of a request's descriptor can match.
@@ -51,7 +49,6 @@ type branch struct {
 	next       *node  // nil: no nested descriptors
 }
 
-// rule is a limit of a descriptor.
 type rule struct {
 	limit     headgate.Limit
 	title     string                           // for people
@@ -96,7 +93,6 @@ func compile(list []document, merge bool) (c *Config, err error) {
 	return c, nil
 }
 
-// builder builds the rules of a domain.
 type builder struct {
 	domain *domain
 	config *Config

@@ -25,7 +25,6 @@ var algorithms = map[string]bool{
 
 const algorithmNames = "sliding-window, fixed-window, sliding-log, token-bucket, gcra and leaky-bucket"
 
-// unit is a unit of a rate_limit.
 type unit struct {
 	enum    rls.RateLimitResponse_RateLimit_Unit
 	seconds int64

@@ -123,7 +123,6 @@ func (h *Handler) chargeByQuery(ctx context.Context, w http.ResponseWriter, r *h
 	return nil
 }
 
-// answer writes a decision.
 func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refusalStatus int) {
 	h.config.Fields.write(w.Header(), d, h.service.KnownLimits(charges))
 	if d.Allowed {
@@ -152,7 +151,6 @@ func ProblemOf(err error) *api.Problem {
 	}
 	return &api.Problem{
 		Type: httplimit.TemporaryReducedCapacity, Title: "The rate limiter is not available",
-		Status: http.StatusServiceUnavailable,
-		Detail: "The request was not let through.",
+		Status: http.StatusServiceUnavailable, Detail: "The request was not let through.",
 	}
 }

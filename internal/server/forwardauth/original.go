@@ -62,7 +62,6 @@ func (h *Handler) originalRequest(r *http.Request) (*rules.Request, error) {
 	}, err
 }
 
-// client returns the address of the end user.
 func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 	if !h.isTrustedProxy(r) {
 		return a, headgate.Invalid("address", "%.100s is not listed as a proxy, so that what it says of its clients "+

@@ -19,7 +19,6 @@ const maxCharges = 64
 // CountCharges returns how many charges a query has, or a few more, and at most maxCharges. It does not parse it.
 func CountCharges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
 
-// query is a parsed query of a URL.
 type query struct {
 	charges       []api.Charge
 	ipBits        []int // for each charge: the key is the client's network of that length; 0: the key is in charges
@@ -56,12 +55,10 @@ func parseQuery(raw string) (query, error) {
 	return q, nil
 }
 
-// refusalStatuses are the statuses that a refusal may have.
 var refusalStatuses = map[string]int{
 	"401": http.StatusUnauthorized, "403": http.StatusForbidden, "429": http.StatusTooManyRequests,
 }
 
-// setParameter sets one parameter.
 func (q *query) setParameter(name, value string) error {
 	switch name {
 	case "deny":

@@ -30,9 +30,7 @@ type Load struct {
 // New returns a Load that admits at most maxRequests requests to be decided at a time, and at most maxBytes bytes
 // for all requests in flight. Zero or less stands for 4,096 requests, and for 128 MiB.
 func New(maxRequests int, maxBytes int64) *Load {
-	return &Load{
-		maxRequests: int64(cmp.Or(max(maxRequests, 0), 4096)), maxBytes: cmp.Or(max(maxBytes, 0), 128<<20),
-	}
+	return &Load{maxRequests: int64(cmp.Or(max(maxRequests, 0), 4096)), maxBytes: cmp.Or(max(maxBytes, 0), 128<<20)}
 }
 
 // InFlight returns how many requests are being decided, and how many bytes all requests in flight hold.

@@ -31,7 +31,6 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 	}
 }
 
-// register creates and registers the metrics.
 func (e *events) register(to prometheus.Registerer) {
 	auto := promauto.With(to)
 	counter := func(name, help string) *prometheus.CounterVec {
@@ -43,14 +42,13 @@ func (e *events) register(to prometheus.Registerer) {
 	sizes := prometheus.ExponentialBuckets(1, 2, 10)
 	e.batchSeconds = auto.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
 		"How long the store took to answer a batch.", classicSeconds), []string{"result"})
-	e.batchOps = auto.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
-		sizes))
-	e.batchCallers = auto.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
-		sizes))
+	e.batchOps = auto.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.", sizes))
+	e.batchCallers = auto.NewHistogram(
+		histogramOpts("headgate_store_batch_callers", "Calls that share a batch.", sizes))
 	e.retries = counter("headgate_store_retries_total", "Repetitions of transactions, by what became of the last one.")
 	e.sweeps = counter("headgate_sweeps_total", "Sweeps of the background.")
-	e.sweepSeconds = auto.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
-		classicSeconds))
+	e.sweepSeconds = auto.NewHistogram(
+		histogramOpts("headgate_sweep_seconds", "How long a sweep took.", classicSeconds))
 	e.lastCompleteSweep = gauge("headgate_last_complete_sweep_timestamp_seconds",
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
 	e.openings = auto.NewCounter(prometheus.CounterOpts{

@@ -59,9 +59,12 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	counter := func(name string, v float64, help string) { send(prometheus.CounterValue, name, v, help) }
 	if f := s.metrics.front; f != nil {
 		st := f.Stats()
-		away := 0.0
+		away, lastSweep := 0.0, 0.0
 		if st.Guard.Away {
 			away = 1
+		}
+		if !st.LastSweep.IsZero() {
+			lastSweep = float64(st.LastSweep.UnixMicro()) / 1e6
 		}
 		gauge("headgate_store_waiting_calls", float64(st.Waiting), "Calls that wait for a batch that has not left.")
 		gauge("headgate_store_away", away, "1 while the circuit breaker is open, else 0.")
@@ -70,8 +73,7 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 		gauge("headgate_store_share", st.Guard.Share,
 			"The part of limits with away share by which this server decides; 0: none.")
 		counter("headgate_swept_rows_total", float64(st.Swept), "Rows that sweeps have removed.")
-		gauge("headgate_last_sweep_timestamp_seconds", unixSeconds(st.LastSweep),
-			"When the last sweep ended; 0: none has.")
+		gauge("headgate_last_sweep_timestamp_seconds", lastSweep, "When the last sweep ended; 0: none has.")
 		s.collectKeys(f, to)
 	}
 	if c := s.metrics.catalog.Load(); c != nil {
@@ -89,12 +91,4 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 		gauge("headgate_requests_held_bytes", float64(bytes),
 			"Bytes that requests under way hold beyond their free share.")
 	}
-}
-
-// unixSeconds returns a time in seconds since 1970; 0 for the zero time.
-func unixSeconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMicro()) / 1e6
 }

@@ -19,20 +19,10 @@ func (c *conn) simpleString(text string) {
 	c.out = append(append(append(c.out, '+'), text...), "\r\n"...)
 }
 
-// number writes an integer.
 func (c *conn) number(n int64) { c.writeHeader(':', n) }
 
 // array begins an array of n values.
 func (c *conn) array(n int) { c.writeHeader('*', int64(n)) }
-
-// pairs begins n pairs of a name and a value: a map, or before version 3 an array.
-func (c *conn) pairs(n int) {
-	if c.resp3 {
-		c.writeHeader('%', int64(n))
-	} else {
-		c.array(2 * n)
-	}
-}
 
 // bulk writes any text.
 func (c *conn) bulk(text []byte) {

@@ -125,8 +125,10 @@ func (c *conn) hello(args [][]byte) {
 	proto := int64(2)
 	if resp3 {
 		proto = 3
+		c.writeHeader('%', 5) // pairs of a name and a value: a map
+	} else {
+		c.array(2 * 5)
 	}
-	c.pairs(5)
 	for _, pair := range [][2]string{
 		{"server", "headgate"}, {"version", c.server.config.Version}, {"mode", "standalone"}, {"role", "master"},
 	} {
@@ -137,7 +139,6 @@ func (c *conn) hello(args [][]byte) {
 	c.number(proto)
 }
 
-// wrongArguments replies that the number of arguments is wrong.
 func (c *conn) wrongArguments(name string) {
 	c.error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 }

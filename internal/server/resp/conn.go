@@ -101,11 +101,15 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// runAll runs commands in their order. Consecutive CL.THROTTLE commands are decided together.
+// runAll runs commands in their order. Consecutive CL.THROTTLE commands are decided together. After a panic it replies
+// with an error, and the connection is closed.
 func (c *conn) runAll(list [][][]byte) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			c.replyPanic(panicked)
+			c.server.log.Error("request failed", "class", "panic", "path", "RESP",
+				"error", fmt.Errorf("panic: %v", panicked), "stack", string(debug.Stack()))
+			c.error("ERR internal error; it is not known whether anything was charged")
+			c.closing = true
 		}
 	}()
 	for len(list) > 0 && !c.closing {
@@ -176,12 +180,4 @@ func (c *conn) replyFailure(name string, err error) {
 		service.LogFailure(c.server.log, name, err, 1)
 	}
 	c.error("ERR " + cmp.Or(p.Detail, p.Title))
-}
-
-// replyPanic replies after a panic and closes the connection.
-func (c *conn) replyPanic(panicked any) {
-	c.server.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
-		"stack", string(debug.Stack()))
-	c.error("ERR internal error; it is not known whether anything was charged")
-	c.closing = true
 }

@@ -133,7 +133,6 @@ func (s *Server) clearReadDeadline(c *conn) bool {
 	return s.stopping || c.SetReadDeadline(time.Time{}) == nil
 }
 
-// removeConn closes and removes a connection.
 func (s *Server) removeConn(c *conn) {
 	_ = c.Close()
 	s.mu.Lock()

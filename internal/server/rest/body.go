@@ -23,7 +23,6 @@ const (
 // bodyBuffers are buffers for small bodies. A larger body takes memory as it arrives, not by its Content-Length.
 var bodyBuffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
-// body is the body of a request.
 type body struct{ *bytes.Buffer }
 
 // free returns the buffer to the pool. The text is invalid then.

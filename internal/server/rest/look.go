@@ -75,7 +75,6 @@ func (srv *server) me(actions bool) http.HandlerFunc {
 	}, func(*api.Me) int { return 0 })
 }
 
-// difference returns the changes between two versions of the catalog.
 func (srv *server) difference(ctx context.Context, q *api.DifferenceQuery, s *load.Share) (any, error) {
 	out, err := srv.service.Difference(ctx, q)
 	if err != nil {
@@ -84,7 +83,6 @@ func (srv *server) difference(ctx context.Context, q *api.DifferenceQuery, s *lo
 	return out, s.Hold(int64(load.BytesPerObject * len(out.Changes)))
 }
 
-// usage returns what a key has used of its limits.
 func (srv *server) usage(ctx context.Context, q *api.UsageQuery, s *load.Share) (any, error) {
 	return srv.service.Usage(ctx, q, holdParts(s, bytesPerEntry))
 }
@@ -108,7 +106,6 @@ func (srv *server) explain(ctx context.Context, in *api.Explain, s *load.Share) 
 	return srv.service.Explain(ctx, in)
 }
 
-// inspect returns the state of one key.
 func (srv *server) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
 	return srv.service.Inspect(ctx, in, holdParts(s, bytesPerAttempt))
 }

@@ -31,7 +31,9 @@ func NewHandlers(s *service.Service, log *slog.Logger, c *Config) (public, all, 
 		case r.role == auth.Anyone:
 			healthRoutes = append(healthRoutes, r)
 		case r.role == auth.RoleAdmin:
-			r.handler = notServedHere
+			r.handler = func(w http.ResponseWriter, r *http.Request) {
+				edge.WriteProblem(w, service.NotServedProblem(r.URL.Path))
+			}
 		case r.pattern == mePath:
 			r.handler = srv.requireRole(r.role, true, srv.me(false))
 		}
@@ -49,11 +51,6 @@ func Beside(h http.Handler, path string, special http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// notServedHere refuses an admin action at a public address.
-func notServedHere(w http.ResponseWriter, r *http.Request) {
-	edge.WriteProblem(w, service.NotServedProblem(r.URL.Path))
 }
 
 // handler returns a handler of routes. It answers other paths and methods with problems.

@@ -63,7 +63,7 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(presented)
 }
 
-// authorize puts the caller into the context, or returns a problem if it has not the role of a method. It runs again
+// authorize puts the caller into the context, or logs and returns that it has not the role of a method. It runs again
 // for each request of headgate's own stream, since the caller may meanwhile have lost its token, certificate or role.
 func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
@@ -74,19 +74,14 @@ func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (co
 		err = caller.CheckRole(s.methods[name].role)
 	}
 	if err != nil {
-		return ctx, s.forbid(ctx, name, err)
+		remote := ""
+		if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
+			remote = from.Addr.String()
+		}
+		s.log.Warn("request refused", "class", "access", "path", name, "remote", remote, "error", err)
+		return ctx, service.AccessProblem(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
 	}
 	return auth.WithCaller(ctx, caller), nil
-}
-
-// forbid logs that a call is not permitted, and returns its problem.
-func (s *Server) forbid(ctx context.Context, name string, err error) *api.Problem {
-	remote := ""
-	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
-		remote = from.Addr.String()
-	}
-	s.log.Warn("request refused", "class", "access", "path", name, "remote", remote, "error", err)
-	return service.AccessProblem(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
 }
 
 // peerCertificate returns the verified certificate of a peer, or nil.

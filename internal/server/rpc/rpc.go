@@ -99,14 +99,11 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 		secure = credentials.NewTLS(out.config.TLS)
 	}
 	out.grpc = grpc.NewServer(
-		grpc.Creds(secure),
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.InTapHandle(out.admitCall),
+		grpc.Creds(secure), grpc.ForceServerCodecV2(newCodec()), grpc.InTapHandle(out.admitCall),
 		grpc.ChainUnaryInterceptor(append(slices.Clone(out.config.Unary), out.interceptUnary)...),
 		grpc.ChainStreamInterceptor(append(slices.Clone(out.config.Stream), out.interceptStream)...),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
-		grpc.ConnectionTimeout(10*time.Second),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 2 * time.Minute, Time: time.Minute, Timeout: 20 * time.Second,
 		}),

@@ -81,7 +81,6 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 	}
 }
 
-// stoppingProblem ends a stream when the server stops.
 var stoppingProblem = &api.Problem{
 	Type: api.Unavailable, Title: "The server stops", Status: 503,
 	Detail: "What was read is answered. Of other requests nothing was charged.",

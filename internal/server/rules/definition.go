@@ -103,7 +103,6 @@ func New(d *Definitions) (*Rules, error) {
 	return r, nil
 }
 
-// read adds lists of addresses.
 func (l *lists) read(field string, allow, block []Text) error {
 	for as, list := range [...][]Text{Allowed: allow, Blocked: block} {
 		for _, text := range list {
@@ -138,7 +137,6 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// newRule returns the rule of a definition.
 func newRule(d *Definition, limitExists func(string) bool) (*rule, error) {
 	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays, encodedSlash: d.EncodedSlash}
 	if r.name == "" {
@@ -237,7 +235,6 @@ func validHost(host string) error {
 	return nil
 }
 
-// readCharge reads a limit of a rule.
 func (r *rule) readCharge(d *Charge, field string, limitExists func(string) bool) (c charge, err error) {
 	limit := d.Limit.Value
 	switch {

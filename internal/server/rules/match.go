@@ -46,7 +46,6 @@ func (c *headerCondition) holds(text string) bool {
 	return text == c.value
 }
 
-// matches reports whether a rule matches a request.
 func (r *rule) matches(n *normalRequest) bool {
 	return r.matchesTarget(n) && r.unmetCondition(n) == nil
 }
@@ -56,7 +55,6 @@ func (r *rule) matchesTarget(n *normalRequest) bool {
 	return r.matchesPath(n) && r.matchesMethod(n.Method) && r.matchesHost(n.host)
 }
 
-// matchesPath reports whether the path of a request matches.
 func (r *rule) matchesPath(n *normalRequest) bool {
 	return r.anyPath || n.isPath && r.path.matches(n.segments)
 }

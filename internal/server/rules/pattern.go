@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// pattern is the path of a rule.
 type pattern []segment
 
 // segment is a part of a pattern between slashes.
@@ -99,7 +98,6 @@ func parseSegment(part string, last bool) (segment, error) {
 // isName reports whether a text can be the name of a wildcard.
 var isName = regexp.MustCompile(`^\w{1,64}$`).MatchString
 
-// hasWildcard reports whether a pattern has a wildcard of a name.
 func (p pattern) hasWildcard(name string) bool {
 	return slices.ContainsFunc(p, func(s segment) bool { return s.kind != literal && s.text == name })
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// rule is a rule of a file.
 type rule struct {
 	at      string
 	name    string
@@ -44,7 +43,6 @@ const (
 
 var missingActions = [...]string{refuseRequest: "refuse", skipCharge: "skip", useEmpty: "empty"}
 
-// charge is a limit of a rule.
 type charge struct {
 	limit    headgate.Limit
 	key      []source

@@ -64,27 +64,23 @@ func newEnvoyService(c *config.Config, flags config.Flags) (e *envoyService, err
 	return e, err
 }
 
-// open creates the server with its limits.
 func (e *envoyService) open(s *service.Service, log *slog.Logger) (files sources, err error) {
 	if e == nil {
 		return nil, nil
 	}
 	e.server = envoy.New(s, log, e.headers)
 	if e.path != "" {
-		return sources{newSource(e.path, e.contents, e.reload)}, e.reload()
+		contents := func() (string, error) { // a text that changes with the files
+			files, err := envoy.Load(e.path)
+			return fmt.Sprintf("%q %v", files, err), err
+		}
+		return sources{newSource(e.path, contents, e.reload)}, e.reload()
 	}
 	e.xds.Log = log
 	e.subscription, err = envoy.Subscribe(e.xds, e.server)
 	return nil, err
 }
 
-// contents returns a text that changes with the files.
-func (e *envoyService) contents() (string, error) {
-	files, err := envoy.Load(e.path)
-	return fmt.Sprintf("%q %v", files, err), err
-}
-
-// reload applies the files.
 func (e *envoyService) reload() error {
 	c, err := envoy.Read(e.path, e.xds.MergeDomains)
 	if err == nil {

@@ -58,14 +58,12 @@ func newConfigFiles(c *Config, observer catalog.Observer, log *slog.Logger) *con
 	return a
 }
 
-// setCatalog sets the catalog of the server.
 func (f *configFiles) setCatalog(limits *catalog.Catalog) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.limits = limits
 }
 
-// name returns the names of the files.
 func (f *configFiles) name() string { return strings.Join(f.files, ", ") }
 
 // Problem returns why the limits differ from the files or cannot be read, or what can never work; empty: no problem.
@@ -301,7 +299,6 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 	}
 }
 
-// refresh reads the catalog now.
 func (f *configFiles) refresh(ctx context.Context) {
 	f.mu.Lock()
 	limits := f.limits

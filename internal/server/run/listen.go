@@ -80,7 +80,6 @@ func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 		config.Open.Name)
 }
 
-// endpoint is a listener and its server.
 type endpoint struct {
 	setting  config.Setting
 	listener net.Listener
@@ -94,7 +93,6 @@ type protocolServer interface {
 	Close() error
 }
 
-// endpoints has all endpoints of a server.
 type endpoints []endpoint
 
 // listen opens the addresses without serving them, or takes their Sockets. It replaces such an address in srv.addr.
@@ -163,7 +161,6 @@ func (srv *server) attach(endpoints endpoints, s *service.Service, log *slog.Log
 	}
 }
 
-// rpc returns a gRPC server.
 func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
 	c := rpc.Config{
 		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections,
@@ -183,7 +180,6 @@ func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.S
 	return server
 }
 
-// redis returns a server of the Redis protocol.
 func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
 	c := resp.Config{
 		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, Version: srv.Version,

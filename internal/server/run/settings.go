@@ -93,7 +93,6 @@ func (srv *server) readSettings() error {
 	return cmp.Or(r.Err, err, storeErr)
 }
 
-// readAccess reads the settings of authentication.
 func (srv *server) readAccess() (err error) {
 	r := srv.File.Reader(srv.Flags)
 	tokens := r.Text(config.Tokens)

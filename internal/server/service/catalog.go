@@ -17,7 +17,6 @@ type CatalogHolder interface {
 	StoreCatalog() (*catalog.Catalog, error)
 }
 
-// catalog returns the catalog of the store.
 func (s *Service) catalog() (*catalog.Catalog, error) {
 	switch names := s.names.(type) {
 	case *catalog.Catalog:

@@ -57,13 +57,10 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 // chargeOf converts the charge at index i of a match for the API.
 func chargeOf(m *rules.Match, i int) api.ExplainCharge {
 	c := &m.Charges[i]
-	out := api.ExplainCharge{Charge: api.Charge{Limit: c.Limit.Name(), Key: c.Key, Cost: "1"}}
-	if !c.Cost.IsZero() {
-		out.Cost = json.Number(c.Cost.String())
-	}
-	if !c.Keep.IsZero() {
-		out.Keep = c.Keep.String()
-	}
+	cost := cmp.Or(c.Cost, headgate.Units(1))
+	out := api.ExplainCharge{Charge: api.Charge{
+		Limit: c.Limit.Name(), Key: c.Key, Cost: json.Number(cost.String()), Keep: c.Keep.String(),
+	}}
 	for _, settle := range m.Settle {
 		switch {
 		case settle.Charge != i:

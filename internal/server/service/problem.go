@@ -129,7 +129,6 @@ const (
 	maxBatchDetail = 200
 )
 
-// batchProblem returns the problem of a request in a batch.
 func batchProblem(err error) *api.Problem {
 	p := ProblemOf(err)
 	p.Detail = cut(p.Detail, maxBatchDetail)

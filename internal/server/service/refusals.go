@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"encoding/json"
 	"sync"
 	"time"
@@ -25,7 +26,6 @@ type refusals struct {
 	next int       // index in ring of the next and so of the oldest refusal; guarded by mu
 }
 
-// refusal is a charge that was refused.
 type refusal struct {
 	at         int64 // the store's decision time, microseconds
 	limit, key string
@@ -81,12 +81,8 @@ func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
 	return list
 }
 
-// apiRefusal converts a refusal for the API.
 func (r *refusal) apiRefusal() api.Refusal {
-	cost := r.cost
-	if cost.IsZero() {
-		cost = headgate.Units(1)
-	}
+	cost := cmp.Or(r.cost, headgate.Units(1))
 	return api.Refusal{
 		At: r.at, Limit: r.limit, Cost: json.Number(cost.String()), Keep: r.keep.String(),
 		RetryAfterMS: retryAfterMS(r.retryAfter),

@@ -37,8 +37,7 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 		Decision: *decisionOf(&reservation.Decision, len(charges) > 1), Refundable: reservation.Refundable,
 	}
 	if reservation.Decision.Allowed {
-		start, delay := reservation.StartAt.UnixMicro(), Millis(reservation.Delay())
-		out.StartAt, out.DelayMS = &start, &delay
+		out.StartAt, out.DelayMS = new(reservation.StartAt.UnixMicro()), new(Millis(reservation.Delay()))
 	}
 	return out, nil
 }
@@ -60,7 +59,6 @@ func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, er
 	return &api.Extended{Decision: *decisionOf(&e.Decision, len(charges) > 1), Charged: numbers(e.Charged)}, nil
 }
 
-// numbers converts costs for the API.
 func numbers(costs []headgate.Cost) []json.Number {
 	list := make([]json.Number, len(costs))
 	for i, c := range costs {

@@ -177,14 +177,12 @@ func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) 
 			continue
 		}
 		list.Limits = append(list.Limits, api.Limit{
-			Name: l.Name(), Limit: l.String(), Description: l.Description,
-			Bound: l.Bound().String(),
+			Name: l.Name(), Limit: l.String(), Description: l.Description, Bound: l.Bound().String(),
 		})
 	}
 	return list, nil
 }
 
-// status converts a status for the API.
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
 		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
@@ -210,6 +208,5 @@ func instant(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
 	}
-	us := t.UnixMicro()
-	return &us
+	return new(t.UnixMicro())
 }

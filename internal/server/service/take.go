@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -102,8 +103,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 			return nil, headgate.Invalid("requests", "carry more than %d charges", api.MaxCharges)
 		}
 		requests = append(requests, headgate.Request{
-			Charges: charges[start:len(charges):len(charges)], Check: r.Check, ID: id,
-			Life: life,
+			Charges: charges[start:len(charges):len(charges)], Check: r.Check, ID: id, Life: life,
 		})
 		index = append(index, i)
 	}
@@ -185,8 +185,7 @@ func (s *Service) appendCharge(ctx context.Context, list []headgate.Charge, c *a
 func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 	out := &api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName,
-		Capacity:     api.Number(d.Capacity, d.CapacityNanos),
-		Remaining:    api.Number(d.Remaining, d.RemainingNanos),
+		Capacity: api.Number(d.Capacity, d.CapacityNanos), Remaining: api.Number(d.Remaining, d.RemainingNanos),
 		RetryAfterMS: retryAfterMS(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
 		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied,
 	}
@@ -201,8 +200,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 		f := &d.Each[i]
 		out.Each[i] = api.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
-			Capacity:     api.Number(f.Capacity, f.CapacityNanos),
-			Remaining:    api.Number(f.Remaining, f.RemainingNanos),
+			Capacity: api.Number(f.Capacity, f.CapacityNanos), Remaining: api.Number(f.Remaining, f.RemainingNanos),
 			RetryAfterMS: retryAfterMS(f.RetryAfter), ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
 	}
@@ -275,9 +273,7 @@ func (s *Service) Refund(ctx context.Context, r *api.Refund) (*api.Refunded, err
 		return nil, err
 	}
 	c := charges[0]
-	if c.Cost.IsZero() {
-		c.Cost = headgate.Units(1)
-	}
+	c.Cost = cmp.Or(c.Cost, headgate.Units(1))
 	note := "up to " + c.Cost.String()
 	if r.Reason != "" {
 		note += ": " + r.Reason

@@ -68,7 +68,6 @@ func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(ke
 	return out, nil
 }
 
-// keyTraffic converts a key for the API.
 func keyTraffic(k *traffic.Key) api.KeyTraffic {
 	out := api.KeyTraffic{
 		Limit: k.Limit, Key: k.Key, Used: decimal(k.Used), Refused: decimal(k.Refused),
@@ -100,8 +99,7 @@ func (s *Service) addUsage(ctx context.Context, keys []api.KeyTraffic) error {
 	}
 	used, err := s.limiter.UsageOf(ctx, charges)
 	for k := range used {
-		now := limitUsage(&used[k])
-		keys[index[k]].Now = &now
+		keys[index[k]].Now = new(limitUsage(&used[k]))
 	}
 	return err
 }

@@ -55,11 +55,9 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 	return out, nil
 }
 
-// limitUsage converts a usage for the API.
 func limitUsage(u *headgate.Usage) api.LimitUsage {
 	out := api.LimitUsage{
-		Status: *status(u.Status), RetryAfterMS: retryAfterMS(u.RetryAfter),
-		ResetAfterMS: Millis(u.ResetAfter),
+		Status: *status(u.Status), RetryAfterMS: retryAfterMS(u.RetryAfter), ResetAfterMS: Millis(u.ResetAfter),
 	}
 	addHint(&out, u)
 	return out

@@ -149,7 +149,11 @@ func (v Value) members(read func(key, value Value) error, seenKeys map[string]bo
 			merges = append(merges, content)
 			continue
 		}
-		key := Value{k, v.At.In(redactKey(k.Value)), v.valueCount}
+		name := k.Value
+		if strings.ContainsAny(name, ":@/=") { // an unknown key may be a URL with a password
+			name = store.RedactURL(name)
+		}
+		key := Value{k, v.At.In(name), v.valueCount}
 		key.At.Line, key.At.Col = k.Line, k.Column
 		switch {
 		case k.Kind != yaml.ScalarNode:
@@ -192,14 +196,6 @@ func (v Value) merge(n *yaml.Node, read func(key, value Value) error, seenKeys m
 		}
 	}
 	return nil
-}
-
-// redactKey returns a key for an error. An unknown key may be a URL with a password.
-func redactKey(key string) string {
-	if strings.ContainsAny(key, ":@/=") {
-		return store.RedactURL(key)
-	}
-	return key
 }
 
 // Member returns the value of a key of a mapping, which is not merged into it; nil if there is none.

@@ -38,7 +38,6 @@ func (t *Tracing) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamSe
 	return h(impl, &tracedStream{stream, ctx})
 }
 
-// tracedStream is a stream within a span.
 type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context

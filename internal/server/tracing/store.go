@@ -42,7 +42,6 @@ func (t *Tracing) Store(s store.Store, kind string) store.Store {
 	return &tracedStore{Store: s, tracing: t, kind: kind}
 }
 
-// tracedStore is a store that makes spans.
 type tracedStore struct {
 	store.Store
 	tracing *Tracing

@@ -21,7 +21,6 @@ type series struct {
 	mu      sync.Mutex // held by startSecond
 }
 
-// add counts a decision.
 func (s *series) add(nanos int64, o Outcome) {
 	at := uint32(nanos / 1e9)
 	slot := &s.seconds[at%ringSize]

@@ -37,11 +37,6 @@ type sketch struct {
 	scale      float64 // the weight of a cost of 1 at now
 }
 
-func newSketch(nanos int64, takeRoom func(n int) bool) *sketch {
-	at := nanos / 1e9
-	return &sketch{takeRoom: takeRoom, index: map[law.Cell]*entry{}, scaleStart: at, now: at, scale: 1}
-}
-
 // add adds n to the figures of a key, and to its weight what n weighs now.
 func (s *sketch) add(nanos int64, c law.Cell, n float64) {
 	at := nanos / 1e9

@@ -121,7 +121,8 @@ func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, char
 	case l.forgotten:
 		return
 	case s == nil:
-		s = newSketch(now, t.takeRoom)
+		at := now / 1e9
+		s = &sketch{takeRoom: t.takeRoom, index: map[law.Cell]*entry{}, scaleStart: at, now: at, scale: 1}
 		l.sketches[outcome] = s
 	}
 	s.add(now, c, weight)

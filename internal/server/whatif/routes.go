@@ -40,8 +40,9 @@ const (
 const readMemory = 4 << 20
 
 const (
-	maxLimits = 8   // limits of a query
-	maxTop    = 100 // keys with most refusals that a query may request
+	maxLimits    = 8   // limits of a query
+	maxTop       = 100 // keys with most refusals that a query may request
+	maxNameBytes = 255 // of a log's name
 )
 
 // Routes returns the routes of the what-if API.
@@ -279,9 +280,6 @@ func parseLogQuery(raw string) (q *logQuery, recorded string, err error) {
 	}
 	return q, v.Get("recorded"), err
 }
-
-// maxNameBytes is the most bytes of a log's name.
-const maxNameBytes = 255
 
 // errGone is the error about the id of a log that is not kept.
 var errGone = &api.Problem{

@@ -57,7 +57,6 @@ type Logs struct {
 	timer      *time.Timer         // calls expire while logs are kept; guarded by mu
 }
 
-// keptLog is a log that was read.
 type keptLog struct {
 	about    api.WhatIfLog
 	owner    string // the caller who sent it
@@ -95,7 +94,6 @@ func (l *Logs) Close() {
 	clear(l.logs)
 }
 
-// logQuery says how to read a log.
 type logQuery struct {
 	key  string // fields that make a key
 	name string // of the log
@@ -121,7 +119,6 @@ func (l *Logs) read(ctx context.Context, owner string, q *logQuery, from io.Read
 	return l.keep(k), nil
 }
 
-// about describes a log that was read.
 func about(r replay.Report) api.WhatIfLog {
 	a := api.WhatIfLog{
 		Field: r.Field, Lines: r.Lines, Requests: r.Requests, Keys: int(r.Keys), Unparsed: r.Unparsed,
