@@ -103,7 +103,8 @@ func TestRatesAreCompiledExactly(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for range tier.Pick(500, 2000, 20_000) {
+	compiled, rounds := 0, tier.Pick(500, 2000, 20_000)
+	for range rounds {
 		amount := headgate.Units(1 + rng.Int64N(1_000_000_000))
 		period := []time.Duration{
 			time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour,
@@ -114,10 +115,14 @@ func TestRatesAreCompiledExactly(t *testing.T) {
 		if err != nil {
 			continue // the rate does not fit into 53 bits
 		}
+		compiled++
 		p := limit.Params()
 		drained := new(big.Rat).Mul(big.NewRat(p.Drain, p.Unit), big.NewRat(period.Microseconds(), p.Step))
 		if drained.Cmp(ratOf(amount)) != 0 {
 			t.Fatalf("seed %d: %s drains %s a period, want %s", seed, limit, drained, amount)
 		}
+	}
+	if compiled < rounds/3 {
+		t.Errorf("only %d of %d rates fit, want a third or more", compiled, rounds)
 	}
 }

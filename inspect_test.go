@@ -25,7 +25,8 @@ var listedNotations = []string{
 func TestListEqualsInspect(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range tier.Pick(30, 200, 2000) {
+	compared, rounds := 0, tier.Pick(30, 200, 2000)
+	for range rounds {
 		now := time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC).UnixMicro()
 		l := headgate.New(memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }}), nil)
 		var limits []headgate.Limit
@@ -54,6 +55,7 @@ func TestListEqualsInspect(t *testing.T) {
 			if !want.Exists {
 				continue
 			}
+			compared++
 			got := statuses[limit.Name()]
 			if got.Used != want.Used || got.Capacity != want.Capacity || got.Remaining != want.Remaining ||
 				!got.EmptyAt.Equal(want.EmptyAt) {
@@ -68,6 +70,9 @@ func TestListEqualsInspect(t *testing.T) {
 					got.Remaining, limit.Named())
 			}
 		}
+	}
+	if compared < rounds {
+		t.Errorf("only %d cells existed in %d rounds, want one or more in each on average", compared, rounds)
 	}
 }
 

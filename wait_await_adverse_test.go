@@ -48,8 +48,8 @@ func TestLeaseCountsFromTheRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second.Decision.Allowed && first.Err() == nil {
-			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
+		if second.Decision.Allowed != errors.Is(first.Err(), headgate.ErrLeaseLost) {
+			t.Errorf("a second lease: %+v, and Err of the first: %v; want one of them held", second, first.Err())
 		}
 		time.Sleep(time.Minute)
 		_, _ = first.Release(ctx), second.Release(ctx)
@@ -122,8 +122,8 @@ func TestALostLeaseIsReportedWhileARenewalHangs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second.Decision.Allowed && first.Err() == nil {
-			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
+		if !second.Decision.Allowed || !errors.Is(first.Err(), headgate.ErrLeaseLost) {
+			t.Errorf("a second lease: %+v, and Err of the first: %v; want it acquired, and ErrLeaseLost", second, first.Err())
 		}
 		close(s.resume)
 		time.Sleep(time.Minute)

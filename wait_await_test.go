@@ -54,7 +54,7 @@ func TestWithLease(t *testing.T) {
 		if !errors.Is(err, headgate.ErrLeaseLost) {
 			t.Errorf("the key was reset: %v, want ErrLeaseLost", err)
 		}
-		_ = headgate.WithLease(ctx, l, func(context.Context) error {
+		err = headgate.WithLease(ctx, l, func(context.Context) error {
 			shortCtx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			err := headgate.WithLease(shortCtx, l, func(context.Context) error { return nil },
@@ -64,6 +64,9 @@ func TestWithLease(t *testing.T) {
 			}
 			return nil
 		}, request...)
+		if err != nil {
+			t.Errorf("around that action: %v, want nil", err)
+		}
 	})
 }
 

@@ -324,7 +324,7 @@ func (u *unversionedStore) ReadCatalog(_ context.Context, since int64) (store.Ca
 func TestALimitFromBeforeVersionsCanBeRemoved(t *testing.T) {
 	item := func(name string) store.Item { return store.Item{Kind: store.KindLimit, Name: name, Text: "gcra 5/s"} }
 	u := &unversionedStore{Store: memory.New(nil), reads: []store.CatalogChanges{
-		{Items: []store.Item{item("login"), item("api")}}, {Version: 1, Items: []store.Item{item("api")}}, {Version: 1},
+		{Items: []store.Item{item("login"), item("api")}}, {Version: 1, Items: []store.Item{item("api")}},
 	}}
 	c := open(t, u)
 	if got := catalogText(c); got != "api = gcra 5/s burst 5; login = gcra 5/s burst 5" {

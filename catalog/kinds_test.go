@@ -35,8 +35,8 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 			}))
 		}
 	}
-	file := func(t *testing.T, plans ...catalog.Plan) catalog.File {
-		return catalog.File{Limits: []catalog.Definition{define(t, "jobs", takenLimit)}, Plans: plans}
+	file := func(t *testing.T) catalog.File {
+		return catalog.File{Limits: []catalog.Definition{define(t, "jobs", takenLimit)}}
 	}
 	edits := map[string]func(t *testing.T, c *catalog.Catalog) error{
 		"set": func(t *testing.T, c *catalog.Catalog) error {

@@ -107,6 +107,7 @@ func newTestServer(v *vectors) *testServer {
 		ms, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
 		}
 		s.offset.Store(ms)
 	})

@@ -23,14 +23,25 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // eachProxy runs a test with each proxy.
 func eachProxy(t *testing.T, test func(t *testing.T, p *proxy)) {
 	t.Helper()
+	eachProxyThat(t, func(*proxy) bool { return true }, test)
+}
+
+// eachProxyThat runs a test with each proxy that can do what the test is about.
+func eachProxyThat(t *testing.T, can func(*proxy) bool, test func(t *testing.T, p *proxy)) {
+	t.Helper()
 	t.Parallel()
 	for i := range proxies {
+		if !can(&proxies[i]) {
+			continue
+		}
 		t.Run(proxies[i].folder, func(t *testing.T) {
 			t.Parallel()
 			test(t, &proxies[i])
 		})
 	}
 }
+
+func canOpen(p *proxy) bool { return p.canOpen }
 
 // sendMany sends n requests, eight at a time, and returns the answers by their status.
 func sendMany(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]answer {
@@ -267,10 +278,7 @@ func TestProxiesRefuseWhileHeadgateIsAway(t *testing.T) {
 // Headgate is away, and limits hold while it answers.
 func TestOpenProxiesWhileHeadgateIsAway(t *testing.T) {
 	tier.Engines(t)
-	eachProxy(t, func(t *testing.T, p *proxy) {
-		if !p.canOpen {
-			return
-		}
+	eachProxyThat(t, canOpen, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{open: true, shortTimeouts: true})
 		// On a busy machine Headgate may miss the time limit, and more requests pass.
 		await.Until(t, "a request that is refused", func() bool {
@@ -308,11 +316,7 @@ func TestLargeHeadersDoNotBypassTheLimit(t *testing.T) {
 // TestLargeHeadersDoNotBypassAnOpenProxy checks that headers that are too large do not make Headgate count as away.
 func TestLargeHeadersDoNotBypassAnOpenProxy(t *testing.T) {
 	tier.Engines(t)
-	eachProxy(t, func(t *testing.T, p *proxy) {
-		if p.canOpen {
-			testLargeHeaders(t, p, siteConfig{open: true})
-		}
-	})
+	eachProxyThat(t, canOpen, func(t *testing.T, p *proxy) { testLargeHeaders(t, p, siteConfig{open: true}) })
 }
 
 func testLargeHeaders(t *testing.T, p *proxy, cfg siteConfig) {
@@ -349,10 +353,7 @@ func testLargeHeaders(t *testing.T, p *proxy, cfg siteConfig) {
 // TestOverAUnixSocket checks the limit over a Unix socket, whose permissions take the place of a token.
 func TestOverAUnixSocket(t *testing.T) {
 	tier.Engines(t)
-	eachProxy(t, func(t *testing.T, p *proxy) {
-		if p.unixPrefix == "" {
-			return
-		}
+	eachProxyThat(t, func(p *proxy) bool { return p.unixPrefix != "" }, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{unix: true})
 		got := countStatuses(sendMany(t, s, 50, noHeaders))
 		if want := map[int]int{200: limitPerClient, 429: 50 - limitPerClient}; !maps.Equal(got, want) {

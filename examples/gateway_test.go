@@ -2,7 +2,6 @@ package examples_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -97,13 +96,10 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send("message_stop", `{"type":"message_stop"}`)
 }
 
-// gatewayFolder returns a folder with the files of examples/gateway and the packages of npm.
+// gatewayFolder returns a folder with the files of examples/gateway, the packages of npm, and the client in Python.
 func gatewayFolder(t *testing.T) string {
 	t.Helper()
-	modules, dir := dbtest.NodeModules(t, "gateway"), t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("gateway")); err != nil {
-		t.Fatal(err)
-	}
+	dir := copyWithModules(t, "gateway")
 	for _, name := range []string{"headgate.py", "headgate_asyncio.py"} {
 		text, err := os.ReadFile(filepath.Join("../clients/python", name))
 		if err == nil {
@@ -113,46 +109,7 @@ func gatewayFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
 	return dir
-}
-
-// readyCheck returns a function that gets a URL, and returns an error unless the status of the answer is below 500.
-func readyCheck(url string) func() error {
-	return func() error {
-		resp, err := http.Get(url)
-		if err != nil {
-			return err
-		}
-		if resp.StatusCode >= http.StatusInternalServerError {
-			err = errors.New(resp.Status)
-		}
-		return errors.Join(err, resp.Body.Close())
-	}
-}
-
-// startProgram starts a program in a folder, until the test ends, and returns once the URL answers.
-func startProgram(t *testing.T, dir, url string, env []string, program string, args ...string) {
-	t.Helper()
-	dbtest.Start(t, func() *exec.Cmd {
-		cmd := exec.Command(program, args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-		return cmd
-	}, readyCheck(url))
-}
-
-// runProgram runs a program, args[0], in a folder, and returns what it prints. Its failure ends the test.
-func runProgram(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", args[0], err, out)
-	}
-	return string(out)
 }
 
 // TestGatewaysServeTheOfficialClients calls both gateways by OpenAI's and Anthropic's clients. Some calls are refused,
@@ -181,7 +138,7 @@ func TestGatewaysServeTheOfficialClients(t *testing.T) {
 			"PORT=" + gatewayPort, "PYTHONDONTWRITEBYTECODE=1",
 		}
 		startProgram(t, dir, url, env, program[0], args...)
-		out := runProgram(t, dir, node, "call.mjs", url)
+		out := runProgram(t, dir, nil, node, "call.mjs", url)
 		t.Log(name, "\n", out)
 		for _, want := range []string{
 			"openai word", "openai stream word", "anthropic word", "anthropic stream word",
@@ -241,7 +198,7 @@ func TestStreamsKeepABudgetOfMoney(t *testing.T) {
 		}
 		return cmd
 	}
-	runProgram(t, dir, command.Path(t), "migrate", "--store", db)
+	runProgram(t, dir, nil, command.Path(t), "migrate", "--store", db)
 	processes := make([]*exec.Cmd, len(servers))
 	for i, addr := range servers {
 		processes[i] = start(addr)
@@ -269,11 +226,11 @@ func TestStreamsKeepABudgetOfMoney(t *testing.T) {
 	}
 	startProgram(t, dir, url, env, node, "express.mjs")
 	streams := filepath.Join(t.TempDir(), "streams")
-	runProgram(t, "gateway", "go", "build", "-o", streams, ".")
+	runProgram(t, "gateway", ownModule, "go", "build", "-o", streams, ".")
 	outputs := make([]string, 2)
 	var callers sync.WaitGroup
-	callers.Go(func() { outputs[0] = runProgram(t, dir, node, "streams.mjs", url, "32") })
-	callers.Go(func() { outputs[1] = runProgram(t, dir, streams, url, "32") })
+	callers.Go(func() { outputs[0] = runProgram(t, dir, nil, node, "streams.mjs", url, "32") })
+	callers.Go(func() { outputs[1] = runProgram(t, dir, nil, streams, url, "32") })
 	callers.Wait()
 	close(model.faultDue)
 	killer.Wait()

@@ -115,7 +115,6 @@ func TestOnlyFailuresOfALimitByName(t *testing.T) {
 func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{"token-bucket 5/15m", "fixed-window 5/15m block 1h", "interval 5/15m", "gcra 5/15m"} {
-		var lastErr error
 		limit := namedLimit("login", notation)
 		l := headgate.New(memoryStore(), &headgate.Config{Names: limitMap{"login": limit}})
 		for name, cfg := range map[string]httplimit.Charge{
@@ -125,15 +124,17 @@ func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
 				Key:      httplimit.ByIP,
 			},
 		} {
+			var lastErr error
 			h := mustHandler(t, l, httplimit.HandlerConfig{
 				OnlyFailures: true, FailOpen: true, Charges: []httplimit.Charge{cfg},
 				OnError: func(_ *http.Request, err error) { lastErr = err },
 			})(respondWith(200))
 			for range 7 { // more than the limit
+				lastErr = nil
 				w := send(h, "")
 				invalid, ok := errors.AsType[*headgate.InvalidError](lastErr)
 				if w.Code != 500 || !ok || invalid.Field != "OnlyFailures" ||
-					!strings.Contains(lastErr.Error(), "login") {
+					!strings.Contains(invalid.Error(), "login") {
 					t.Errorf("%s, %s: got %d, %v; want 500 and an error of OnlyFailures", name, notation, w.Code, lastErr)
 				}
 			}

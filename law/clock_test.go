@@ -75,8 +75,9 @@ func TestClockSkewAddsNoMoreThanItsLength(t *testing.T) {
 			ahead = 1 - ahead
 			return now + ahead*skew
 		})
-		if maxPassed := 100 + 20*100 + 100*skew/second + 1; n > maxPassed {
-			t.Errorf("clocks %d us apart: %d passed, want at most %d", skew, n, maxPassed)
+		minPassed := int64(100 + 20*100 - 1) // by one clock
+		if maxPassed := minPassed + 100*skew/second + 1; n < minPassed || n > maxPassed {
+			t.Errorf("clocks %d us apart: %d passed, want %d to %d", skew, n, minPassed, maxPassed)
 		}
 	}
 }
@@ -118,21 +119,17 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		for range 1 + rng.IntN(5) {
 			c.apply(take(oldParams, 1+rng.Int64N(oldParams.Capacity)), now)
 		}
-		usedBefore := float64(c.State.Level) / float64(oldParams.Unit)
 		newParams := randomParams(rng)
 		if newParams.Kind == law.Window && oldParams.Kind == law.Window && newParams.Step != oldParams.Step {
 			continue // the usage within a window depends on its length
 		}
-		out := c.apply(take(newParams, law.Max), now) // always refused, but the level is converted
-		if out.Err != nil {
-			out = c.apply(take(newParams, newParams.Capacity), now)
-		}
-		usedAfter := float64(c.State.Level) / float64(max(c.State.Unit, 1))
-		if out.Granted == 0 && usedAfter < usedBefore*(1-1e-9) {
-			t.Fatalf("seed %d: %+v to %+v: %f used, then %f", seed, oldParams, newParams, usedBefore, usedAfter)
-		}
-		if out.Granted == 1 && usedBefore > 1e-3+float64(newParams.Capacity)/float64(newParams.Unit) {
-			t.Fatalf("seed %d: admitted above the new capacity", seed)
+		used := (c.State.Level*newParams.Unit + oldParams.Unit - 1) / oldParams.Unit // in the new credits, rounded up
+		all := take(newParams, 1)
+		all.Count, all.Partial = newParams.Capacity, true
+		out := c.apply(all, now)
+		if want := max(0, newParams.Capacity-used); out.Granted != want || out.Used != used+want {
+			t.Fatalf("seed %d: %+v to %+v: %d credits were used, then %d, %d of them new; want %d new", seed, oldParams,
+				newParams, used, out.Used, out.Granted, want)
 		}
 	}
 }
@@ -153,15 +150,15 @@ func TestNothingIsDecidedAtATimeOutOfRange(t *testing.T) {
 // reported decision times, no interval has more than the bound.
 func TestDecisionTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewPCG(1, 2))
 	for name, p := range map[string]law.Params{
 		"token-bucket": bucket(10, 5), "sliding-log": exactLog(5, 2*second), "fixed-window": epochWindow(2 * second),
 	} {
 		type charge struct{ at, units int64 }
+		rng := rand.New(rand.NewPCG(1, 2))
 		var passed []charge
 		var c cell
 		now, latest := start, start
-		for range 60 {
+		for range 150 {
 			if now += rng.Int64N(600_000); rng.IntN(4) == 0 {
 				now = max(now-rng.Int64N(1_900_000), latest-1_900_000) // 2 s behind, the cell would be healed
 			}
@@ -177,6 +174,9 @@ func TestDecisionTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
 			if out.Granted == 1 {
 				passed = append(passed, charge{op.DecidedAt(&out), op.Cost / p.Unit})
 			}
+		}
+		if len(passed) < 10 {
+			t.Errorf("%s: only %d charges passed, want 10 or more", name, len(passed))
 		}
 		for _, first := range passed {
 			for _, last := range passed {

@@ -240,6 +240,7 @@ func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
+	checks := 0
 	for range 3000 {
 		p := randomParams(rng)
 		var c cell
@@ -257,6 +258,7 @@ func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
 			if out.Granted != 0 {
 				continue
 			}
+			checks++
 			if outBefore := c.apply(check, out.RetryAt-1); outBefore.Granted != 0 {
 				t.Fatalf("seed %d: %+v: cost %d passes before %d", seed, p, cost, out.RetryAt)
 			}
@@ -264,6 +266,9 @@ func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
 				t.Fatalf("seed %d: %+v: cost %d does not pass at %d: %+v", seed, p, cost, out.RetryAt, outAt)
 			}
 		}
+	}
+	if checks < 3000 {
+		t.Errorf("only %d checks, want 3000 or more", checks)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestFingerprintsTellRequestsApart(t *testing.T) {
 func TestReceiptAndTermsRoundTrip(t *testing.T) {
 	t.Parallel()
 	out := law.Outcome{
-		Granted: 3, State: law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, EmptyAt: 6, BlockedUntil: 7},
+		Granted: 3, State: law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, Step: 10, EmptyAt: 6, BlockedUntil: 7},
 		Used: 8, Clock: 9, EntryNumber: 11, StartAt: law.Max,
 	}
 	want, got := law.Receipt{Outcome: out}, law.Receipt{}

@@ -204,11 +204,11 @@ func testVendors(t *testing.T, count int) {
 	}
 }
 
-// caller is a process of testVendors, with its key, its number, and the addresses of its server and of the provider. It
-// sends one request for each line on its input, and prints the answer.
+// caller is a process of testVendors, with its key, and the addresses of its server and of the provider. It sends one
+// request for each line on its input, and prints the answer.
 type caller struct {
-	key, number, url, provider string
-	grpc                       pb.HeadgateServiceClient
+	key, url, provider string
+	grpc               pb.HeadgateServiceClient
 }
 
 // runCaller runs a caller until the end of its input if this process is one, and reports whether it is.
@@ -218,7 +218,7 @@ func runCaller() bool {
 		return false
 	}
 	// The task has a protocol, a key, a number, the URL and the gRPC address of a server, and the URL of the provider.
-	c := caller{key: job[1], number: job[2], url: job[3], provider: job[5] + "/" + job[2]}
+	c := caller{key: job[1], url: job[3], provider: job[5] + "/" + job[2]}
 	send := c.viaJSON
 	switch job[0] {
 	case "gRPC":

@@ -49,7 +49,7 @@ func TestOverrideAndPlanEndAtBothServers(t *testing.T) {
 	dir := t.TempDir()
 	s := &twoServers{url, []*server{startReady(t, dir, "--store", url), startReady(t, dir, "--store", url)}}
 	// If the machine pauses for too long, repeat the test with an override and a plan that last longer.
-	problem := "all"
+	var problem string
 	for _, duration := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 15 * time.Second, time.Minute} {
 		if problem = s.planAndOverride(t, duration); problem == "" || t.Failed() {
 			break

@@ -20,11 +20,11 @@ func TestFormats(t *testing.T) {
 			t.Parallel()
 			rd := s.reader(t)
 			for i, line := range s.lines {
-				oldLine := line
-				if got := describe(rd.Read([]byte(line))); got != s.want[i] {
+				read := []byte(line)
+				if got := describe(rd.Read(read)); got != s.want[i] {
 					t.Errorf("line %d: got %q, want %q", i+1, got, s.want[i])
 				}
-				if line != oldLine {
+				if string(read) != line {
 					t.Errorf("line %d was changed", i+1)
 				}
 			}

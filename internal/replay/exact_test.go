@@ -195,7 +195,6 @@ func TestRealLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var entries []logEntry
-	counts := map[string]int{}
 	for s := bufio.NewScanner(lines); s.Scan(); {
 		fields := strings.Fields(s.Text())
 		at, err := time.Parse("[02/Jan/2006:15:04:05-0700]", fields[3]+fields[4])
@@ -203,7 +202,6 @@ func TestRealLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		entries = append(entries, logEntry{at, fields[0]})
-		counts[fields[0]]++
 	}
 	checkRules(t, name, entries, &replay.Config{Top: 1000})
 	r, err := run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",

@@ -288,11 +288,7 @@ func TestInTxReplaysRequestsNewerThanItsSnapshot(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s, db := openStore(t, url), openMultiDB(t, url)
-	tx := beginTx(t, db)
-	var n int
-	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_admissions").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	tx := beginTxWithOldSnapshot(t, db, "headgate_admissions")
 	inTx := mysql.New(db, nil).InTx(tx)
 	for _, p := range []law.Params{hourlyBucket, hourlyLog} {
 		op := takeOp("l", fmt.Sprint(p.Kind), p)

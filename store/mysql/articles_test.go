@@ -315,6 +315,25 @@ func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
+// beginTxWithOldSnapshot begins a transaction of REPEATABLE READ that sees no later change of a table. It turns
+// innodb_snapshot_isolation off, with which charges are refused at this level.
+func beginTxWithOldSnapshot(t *testing.T, db *sql.DB, table string) *sql.Tx {
+	t.Helper()
+	conn := openConn(t, db)
+	if snapshotIsolation(t, conn) != "" {
+		mustExec(t, conn, "SET SESSION innodb_snapshot_isolation = OFF")
+	}
+	tx, err := conn.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	if n := rowText(t, tx, "SELECT COUNT(*) AS n FROM "+table); n != "n=0" {
+		t.Fatalf("%s: got %s rows, want n=0", table, n)
+	}
+	return tx
+}
+
 // setReadCommitted sets a session to READ COMMITTED if charges in its transactions would be refused otherwise.
 func setReadCommitted(t *testing.T, conn *sql.Conn) {
 	t.Helper()

@@ -234,7 +234,7 @@ func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)
 	mustExec(t, db, "INSERT INTO headgate_actions (number, at, verb, limit_name, cell_key, lasts, author, reason) "+
-		"SELECT 3*seq, seq, 'reset', 'api', 'k', 0, '', '' FROM seq_1_to_10005")
+		"SELECT 3*seq, seq, 'reset', 'api', 'k', 0, '', ''"+fromSeq(10_005))
 	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "api", Key: "a"}); err != nil {
 		t.Fatal(err)
 	}

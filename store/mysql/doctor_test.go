@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,13 +16,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// fromSeq is a FROM clause whose column seq counts from 1 to 10001.
-var fromSeq = func() string {
+// fromSeq returns a FROM clause whose column seq counts from 1 to last, which is at most 20000. MySQL has no table of
+// numbers such as seq_1_to_9.
+func fromSeq(last int) string {
 	const digits = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL " +
 		"SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
 	return " FROM (SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n AS seq FROM " + digits + " a, " + digits +
-		" b, " + digits + " c, " + digits + " d, (SELECT 0 AS n UNION ALL SELECT 1) e) s WHERE seq <= 10001"
-}()
+		" b, " + digits + " c, " + digits + " d, (SELECT 0 AS n UNION ALL SELECT 1) e) s WHERE seq <= " + strconv.Itoa(last)
+}
 
 // expectFindings plants problems in a server, one after the other, and checks that Examine finds each, with its remedy,
 // and nothing wrong before the first plant and after the repairs.
@@ -45,9 +47,9 @@ func expectFindings(t *testing.T, server string) {
 	setGlobal(t, db, "sync_binlog", "1")
 	storetest.FindsNothing(t, s)
 	insertCellsWithReceipts := `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
-		SELECT 'ids', seq, 1, 1, 1, 1 ` + fromSeq
+		SELECT 'ids', seq, 1, 1, 1, 1 ` + fromSeq(10_001)
 	exec(`INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
-		SELECT 'ids', seq, 'x', 1, '', 1, '', -1, 9007199254740991 ` + fromSeq)
+		SELECT 'ids', seq, 'x', 1, '', 1, '', -1, 9007199254740991 ` + fromSeq(10_001))
 	for _, tt := range []struct {
 		severity      store.Severity
 		check, remedy string
@@ -71,7 +73,7 @@ func expectFindings(t *testing.T, server string) {
 		},
 		{
 			store.Wrong, "sweeper", "headgate sweep", `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
-				SELECT 'dead', seq, 1, 1, 1, 1 ` + fromSeq, "DELETE FROM headgate_cells WHERE limit_name = 'dead'",
+				SELECT 'dead', seq, 1, 1, 1, 1 ` + fromSeq(10_001), "DELETE FROM headgate_cells WHERE limit_name = 'dead'",
 		},
 		{
 			store.Wrong, "engine", "ENGINE = InnoDB",

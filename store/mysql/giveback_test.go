@@ -83,11 +83,7 @@ func TestInTxReturnsChargesNewerThanItsSnapshot(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s, db := openStore(t, url), openMultiDB(t, url)
-	tx := beginTx(t, db)
-	var n int
-	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	tx := beginTxWithOldSnapshot(t, db, "headgate_cells")
 	for _, p := range []law.Params{hourlyBucket, hourlyLog} {
 		op := takeOp("l", fmt.Sprint(p.Kind), p)
 		out := apply(t, s, op)[0]
@@ -99,7 +95,7 @@ func TestInTxReturnsChargesNewerThanItsSnapshot(t *testing.T) {
 }
 
 // TestReturnsUnderLoadAddUp checks that concurrent charges and returns leave the level that they add up to, beside
-// returns and resets of a cell that nobody charges.
+// charges, returns and resets of a cell that comes and goes.
 func TestReturnsUnderLoadAddUp(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -113,12 +109,32 @@ func TestGaleraReturnsUnderLoadAddUp(t *testing.T) {
 	runReturnsUnderLoad(t, openAndMigrate(t, urls[0]+"?wsrep_sync_wait=15"), openAndMigrate(t, urls[1]))
 }
 
+// thirdCellOps returns the ops of one of three steps on a cell that comes and goes. Step 0 is a lone charge, which the
+// store decides without a transaction. The others return what nobody has charged, and then reset or charge.
+func thirdCellOps(step int) []law.Op {
+	op := takeOp("l9", "come and go", hourlyBucket)
+	op.Group = 2
+	back := law.Back(&op, &law.Outcome{}, 1)
+	op.Group = 3
+	switch step {
+	case 0:
+		return []law.Op{op}
+	case 1:
+		op.Verb = law.Reset
+	}
+	return []law.Op{back, op}
+}
+
 // runReturnsUnderLoad has six callers, spread over the stores, each charge 1000 credits to a bucket and to a log, and
 // return up to 400 of each, in each of 25 rounds. It compares the levels with the sums.
+//
+// Each round also charges or resets a third cell. A charge has made that cell if its level is 1000 then. Each cell that
+// was made must have been reset, except the last if it is still there.
 func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 	const callers, rounds = 6, 25
 	limits := []law.Params{hourlyBucket, hourlyLog}
-	var used [2]atomic.Int64 // by limit
+	var used [2]atomic.Int64       // by limit
+	var made, removed atomic.Int64 // how often the third cell was made, and reset
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
@@ -126,6 +142,11 @@ func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 				outs := make([]law.Outcome, len(ops))
 				if err := stores[c%len(stores)].Apply(context.Background(), ops, outs); err != nil {
 					t.Error(err)
+				}
+				for i := range outs {
+					if outs[i].Err != nil {
+						t.Error(outs[i].Err)
+					}
 				}
 				return outs
 			}
@@ -141,24 +162,38 @@ func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 					slices.Reverse(ops)
 				}
 				outs := applyOps(ops...)
-				returns := make([]law.Op, 0, 3)
+				var returns []law.Op
 				for i := range ops {
 					returns = append(returns, law.Back(&ops[i], &outs[i], 400))
 				}
-				reset := takeOp("l9", "come and go", hourlyBucket)
-				returns = append(returns, law.Back(&reset, &law.Outcome{}, 1))
-				if reset.Group = 2; round%3 == c%3 {
-					reset.Verb = law.Reset
-					returns = append(returns, reset)
+				third := thirdCellOps((round + c) % 3)
+				if round%2 == 0 {
+					outs = applyOps(append(returns, third...)...)
+				} else { // not under the locks of the other cells, so beside other callers
+					outs = append(applyOps(returns...), applyOps(third...)...)
 				}
-				outs = applyOps(returns...)
 				for i := range ops {
 					used[ops[i].Params.Kind/law.Log].Add(1000 - outs[i].Granted) // 0: the bucket, 1: the log
+				}
+				switch last, out := third[len(third)-1], outs[len(outs)-1]; {
+				case last.Verb == law.Reset:
+					removed.Add(out.Granted)
+				case out.Granted == 1 && out.State.Level == 1000:
+					made.Add(1)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	check := thirdCellOps(0)[0]
+	check.Verb = law.Check
+	wantMade := removed.Load()
+	if apply(t, stores[0], check)[0].State.Level > 0 {
+		wantMade++
+	}
+	if made.Load() != wantMade || removed.Load() == 0 {
+		t.Errorf("the third cell: got %d made of %d removed, want %d made", made.Load(), removed.Load(), wantMade)
+	}
 	for i, p := range limits {
 		p.Capacity = 1_000_000
 		op := takeOp(fmt.Sprint("l", i), "hot", p)

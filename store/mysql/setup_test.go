@@ -47,7 +47,7 @@ func TestConcurrentMigrateIsIdempotent(t *testing.T) {
 }
 
 // TestTheClientExecutesTheSchema checks that the mysql client executes the printed schema with two character sets, and
-// that after one Migrate, another one has nothing to do.
+// that Migrate then has nothing to do but to install the articles' procedures, if it is asked to.
 func TestTheClientExecutesTheSchema(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -63,10 +63,13 @@ func TestTheClientExecutesTheSchema(t *testing.T) {
 		}
 	}
 	expectSessionSettings(t, url)
-	s := openAndMigrate(t, url)
-	report, err := s.Migrate(t.Context())
-	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("Migrate: got %q, %v; want nothing to do", report, err)
+	withoutArticles, withArticles := mysql.New(openMultiDB(t, url), nil), openStore(t, url)
+	for i, s := range []*mysql.Store{withoutArticles, withArticles, withArticles} {
+		want := map[int]string{0: "nothing to do", 1: "installed the articles' procedures", 2: "nothing to do"}[i]
+		report, err := s.Migrate(t.Context())
+		if err != nil || len(report) != 1 || !strings.Contains(report[0], want) {
+			t.Errorf("Migrate %d: got %q, %v; want %s", i, report, err, want)
+		}
 	}
 	if got, err := callTake(t, openPlainDB(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
 		got.allowed != 1 {

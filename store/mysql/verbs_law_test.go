@@ -211,6 +211,7 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 		}
 		var text string
 		var args []any
+		isAsk := false
 		switch variant := rng.IntN(4); {
 		case p.Leased && variant > 1 && len(leases) > 0:
 			lease := leases[rng.IntN(len(leases))]
@@ -245,7 +246,7 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block,
 					p.History, op.Cost,
 				}
-				askCalls[p.Kind]++ // also if headgate_direct decides the charge below
+				isAsk = true
 			}
 		}
 		mustExec(t, conn, "SET @hg_how = 0, @hg_when = 0, @hg_charged = 0")
@@ -254,6 +255,8 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 			directCalls++
 		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
+		} else if isAsk {
+			askCalls[p.Kind]++
 		}
 		// result is 2 for a replay, 3 to 5 for the errors in resultErrs.
 		var granted, used, clock, retryAt, result, startAt, entry, charged, level, prev, at, emptyAt, blockedUntil int64

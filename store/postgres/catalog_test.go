@@ -46,7 +46,7 @@ func readPlansAndRecordAction(t *testing.T, s *postgres.Store) {
 }
 
 // TestRecordActionKeepsActionsWhoseNumbersHaveGaps records an action beside 10,005 others, whose numbers are -30012,
-// -30009 and so on to 0. 10,000 actions must remain.
+// -30009 and so on to 0. The newest 10,000 actions must remain.
 func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -58,10 +58,10 @@ func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
 	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "api", Key: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	var count int
-	if err := conn.QueryRow(t.Context(), "select count(*) from headgate.actions").Scan(&count); err != nil ||
-		count != store.KeptActions {
-		t.Errorf("got %d actions and the error %v, want %d", count, err, store.KeptActions)
+	var count, first int
+	if err := conn.QueryRow(t.Context(), "select count(*), min(number) from headgate.actions").Scan(&count, &first); err != nil ||
+		count != store.KeptActions || first != -29994 {
+		t.Errorf("got %d actions from number %d on, and the error %v, want %d from -29994 on", count, first, err, store.KeptActions)
 	}
 }
 
@@ -112,16 +112,17 @@ func TestChangesFromSQLMakeVersions(t *testing.T) {
 		t.Errorf("newest version: got %+v, %v; want number 5 by %s", list, err, user)
 	}
 	for sql, problem := range map[string]string{
-		`insert into headgate.limits (name, rule) values ('a', 'gcra 0/s')`:                                  "amount: is 0",
-		`insert into headgate.limits (name, rule) values ('A', 'gcra 1/s')`:                                  "name",
-		`insert into headgate.catalog (kind, name, key, text) values ('plan', 'pro', 'login', 'gcra 1')`:     "period",
-		`insert into headgate.catalog (kind, name, text) values ('rule', 'pro', 'gcra 1/s')`:                 "check",
-		`update headgate.catalog set text = 'gcra 1/fortnight' where kind = 'override' and name = 'api'`:     "period",
-		`insert into headgate.limits (name, rule, origin) values ('zone.9', 'gcra 1/s', 'zone')`:             "headgate.zones",
-		`insert into headgate.catalog (kind, name, key, text, until) values ('override', 'a', 'k', 'x', -1)`: "x",
-		`insert into headgate.limits (name, rule) values ('c', 'fixed-window 1/day Nowhere/Else')`:           "time zone",
-		`insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'bob', 'gcra 1/s')`: "duplicate",
-		`insert into headgate.limits (name, rule) values ('log-in', 'gcra 1/s')`:                             "duplicate",
+		`insert into headgate.limits (name, rule) values ('a', 'gcra 0/s')`:                                           "amount: is 0",
+		`insert into headgate.limits (name, rule) values ('A', 'gcra 1/s')`:                                           "name: ",
+		`insert into headgate.catalog (kind, name, key, text) values ('plan', 'pro', 'login', 'gcra 1')`:              "period",
+		`insert into headgate.catalog (kind, name, text) values ('rule', 'pro', 'gcra 1/s')`:                          "catalog_kind_check",
+		`update headgate.catalog set text = 'gcra 1/fortnight' where kind = 'override' and name = 'api'`:              "period",
+		`insert into headgate.limits (name, rule, origin) values ('zone.9', 'gcra 1/s', 'zone')`:                      "headgate.zones",
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'a', 'k', 'x')`:                     `algorithm: "x" is not known`,
+		`insert into headgate.catalog (kind, name, key, text, until) values ('override', 'api', 'k', 'gcra 9/s', -1)`: "catalog_until_check",
+		`insert into headgate.limits (name, rule) values ('c', 'fixed-window 1/day Nowhere/Else')`:                    "time zone",
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'bob', 'gcra 1/s')`:          "duplicate",
+		`insert into headgate.limits (name, rule) values ('log-in', 'gcra 1/s')`:                                      "duplicate",
 	} {
 		_, err := conn.Exec(t.Context(), sql)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(pg.Message, problem) {

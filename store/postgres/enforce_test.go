@@ -98,7 +98,8 @@ func TestEnforceRejectsLimitsThatWriteAtARefusal(t *testing.T) {
 			t.Errorf("%s: got SQLSTATE %q, %v; want %q", sql, got, err, want)
 		}
 	}
-	if got := queryText(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched'`); got != "0" {
+	if got := queryText(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched' or
+		limit_name = 'blocking' and key = 'bob'`); got != "0" {
 		t.Errorf("got %s cells of rejected calls, want 0", got)
 	}
 	// PostgREST serves a GET in a read-only transaction, in which enforce fails.

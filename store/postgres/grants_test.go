@@ -12,19 +12,26 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestShortcutsMatchAsk charges key a by functions for people, which call headgate_internal.take_one at once for most
-// limits, and key b by headgate_internal.ask, which decides the others. Results and cells must be the same. Between the
-// charges the cells grow older, or are blocked, reset or put ahead of the clock.
-func TestShortcutsMatchAsk(t *testing.T) {
+// TestShortcutsMatchAskAgain charges key a by functions for people, which decide most charges in a few statements, and
+// key b by headgate_internal.ask_again, which decides by the general way. Results and cells must be the same. Between
+// the charges the cells grow older, or are blocked, reset or put ahead of the clock.
+func TestShortcutsMatchAskAgain(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
 	mustExec(t, conn, `
 		insert into headgate.limits (name, rule) values ('hourly', 'token-bucket 7/1h burst 9'),
 			('windows', 'fixed-window 4/365d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
 		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`)
-	const askQuery = `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
-		(select headgate_internal.ask_1(1, '%[1]s', (null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null), 'b', unit, 0, '') as res,
-		unit, capacity from %[2]s) x)`
+	askAgain := func(name, compiled, credits string) string {
+		return fmt.Sprintf(`headgate_internal.ask_again_1(1, array[%s], array[%s], '{b}', array[%s], 0, '', 0, '{0}', 0, '{0}', '{0}')`,
+			name, compiled, credits)
+	}
+	// askRate is askAgain for one unit of a rate: a table of the numbers unit, capacity, step and drain.
+	askRate := func(name, rate string) string {
+		return `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
+			(select ` + askAgain("'"+name+"'", "(null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null)::headgate.compiled", "unit") +
+			` as res, unit, capacity from ` + rate + `) x)`
+	}
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	// The drain of a fast rate between two requests would be a long time for a slow rate.
@@ -56,19 +63,21 @@ func TestShortcutsMatchAsk(t *testing.T) {
 		case 0:
 			tolerance = rate/10 + 1 // what drains in 100 ms: the two keys are not charged at the same time
 			fastQuery = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
-			slowQuery = fmt.Sprintf(askQuery, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
+			slowQuery = askRate("rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
 				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
 				rate, window))
 		case 1:
 			fastQuery = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
-			slowQuery = fmt.Sprintf(askQuery, "bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
+			slowQuery = askRate("bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
 				9007199254740991 as drain) y`)
 		default:
 			rule := []string{"hourly", "windows", "blocking", "log", "token-bucket 5/1h", "gcra 2/1d burst 4"}[rng.IntN(6)]
 			cost := []string{"1", "1", "2", "0.5", "100"}[rng.IntN(5)]
 			const figures = `array[allowed::int, remaining, (retry_after is null)::int]::text from `
 			fastQuery = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
-			slowQuery = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, headgate_internal.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
+			credits := fmt.Sprintf(`headgate_internal.credits_1('cost', %s, f.c, false)`, cost)
+			slowQuery = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, `, rule) + askAgain("f.name", "f.c", credits) +
+				` res, headgate_internal.figures_1(res, f.name, f.c)`
 		}
 		// A cell that is empty by the rate of its last request counts as new. Any other cell drains
 		// by the new rate from then on. So a pair with one empty cell cannot be compared.

@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/law"
 )
 
 // TestSQLTextsHaveNoBareIndexes checks that the texts of functions use placeholders, not bare indexes, for the numbers
@@ -11,7 +14,7 @@ import (
 func TestSQLTextsHaveNoBareIndexes(t *testing.T) {
 	position := regexp.MustCompile(`\b(?:p_ops|op|p_res|res|back|part|outcome|s|p_undo|undo|p_params|params|rate|ask_N\(.*\)\))\[[^]{}]*\d[^]{}]*\]`)
 	offset := regexp.MustCompile(`\b(?:p_ops|p_res|res|p_undo|undo)\[[^]]*\+ \d+\]`)
-	width := regexp.MustCompile(`[*/] (?:15|23|25)\b`)
+	width := regexp.MustCompile(fmt.Sprintf(`[*/] *(?:%d|%d|%d)\b`, opWidth, law.Width, len(placeholders["undo"])))
 	for _, dir := range []string{"sql/functions", "sql/blocks", "sql/yugabyte"} {
 		entries, err := sqlFiles.ReadDir(dir)
 		if err != nil {

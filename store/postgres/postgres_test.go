@@ -52,7 +52,7 @@ func runConformance(t *testing.T, o storetest.Options, newDatabase func(tb testi
 
 // TestConformance runs the suite at read committed, the default.
 func TestConformance(t *testing.T) {
-	t.Run("read committed", func(t *testing.T) { runConformance(t, storetest.Options{}, migrated.Postgres, "") })
+	runConformance(t, storetest.Options{}, migrated.Postgres, "")
 }
 
 // TestConformanceAtSerializable runs the suite at serializable, where the store has to retry.

@@ -90,8 +90,7 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 					Verb: law.Take, Group: uint32(i),
 					Cell: law.Cell{Limit: "one", Key: fmt.Sprint(i, strings.Repeat("y", 500))}, Cost: 1000, Count: 1,
 					Params: law.Params{
-						Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000,
-						Step: 365 * 86_400_000_000, Drain: law.Max,
+						Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 365 * 86_400_000_000, Drain: 1000,
 					},
 				}
 			}

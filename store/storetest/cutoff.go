@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -25,8 +24,7 @@ func CutOff(t *testing.T, direct, proxied store.Store, loseAnswers func(bool)) {
 		t.Helper()
 		loseAnswers(true)
 		defer loseAnswers(false)
-		if err := proxied.Apply(context.Background(), ops, make([]law.Outcome, len(ops))); !errors.Is(
-			err, store.ErrUnknownOutcome) {
+		if err := proxied.Apply(t.Context(), ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
 			t.Errorf("a lost answer: got %v, want ErrUnknownOutcome", err)
 		}
 	}

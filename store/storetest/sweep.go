@@ -79,8 +79,7 @@ func awaitRemoval(t *testing.T, i store.Inspector, ops []law.Op) {
 	await.Until(t, "the death of cells that can refuse nobody", func() bool {
 		count := 0
 		for _, op := range ops {
-			cells, _, err := i.Cells(context.Background(),
-				store.Query{Limit: op.Cell.Limit, Key: op.Cell.Key, HasKey: true})
+			cells, _, err := i.Cells(t.Context(), store.Query{Limit: op.Cell.Limit, Key: op.Cell.Key, HasKey: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,8 +121,8 @@ func testSweepUnderLoad(t *testing.T, s store.Store) {
 	}
 	for k := range keys {
 		elapsed := lastClock[k] - firstClock[k]
-		if bound := burst + elapsed*rate/1_000_000; admitted[k] > bound {
-			t.Errorf("key %d: got %d admitted in %d us, want %d at most", k, admitted[k], elapsed, bound)
+		if bound := burst + elapsed*rate/1_000_000; admitted[k] < 1 || admitted[k] > bound {
+			t.Errorf("key %d: got %d admitted in %d us, want 1 to %d", k, admitted[k], elapsed, bound)
 		}
 	}
 }

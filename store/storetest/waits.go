@@ -22,9 +22,9 @@ type TakeBySQL func(ctx context.Context, notation, key string) error
 // to be set back by more than law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
-	limits := map[string]law.Params{
-		"token-bucket 10/1s": {Kind: law.Bucket, Unit: 100_000, Capacity: sec, Step: 1, Drain: 1},
-		"fixed-window 10/1s": fixedWindow(10, sec), "sliding-window 10/1s": slidingWindow(10, sec),
+	limits := map[string]law.Params{ // by the names that SQL gives their cells
+		"token-bucket 10/s burst 10": {Kind: law.Bucket, Unit: 100_000, Capacity: sec, Step: 1, Drain: 1},
+		"fixed-window 10/1s":         fixedWindow(10, sec), "sliding-window 10/1s": slidingWindow(10, sec),
 		"sliding-log 10/1s": slidingLog(10, sec),
 	}
 	var charges []waitingCharge
@@ -121,20 +121,21 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 		shift(0)
 		holderOut := applyOne(t, holder, ops[0])
 		commitAndAwait(t, name, commit, result)
-		if ahead := outs[0].State.At - holderOut.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
-			t.Errorf("%s: the charge that waited took the cell %d us ahead, want 5 s at most", name, ahead)
+		if at := outs[0].State.At; outs[0].Err != nil || at == 0 || at-holderOut.State.At > 5_000_000 {
+			t.Errorf("%s: got %+v of the charge that waited, want it 5 s ahead of %d at most", name, outs[0], holderOut.State.At)
 		}
 	}
 }
 
-// commitAndAwait commits, and waits for the result of the charge that waited.
+// commitAndAwait commits, and waits for the result of the charge that waited. It must not have ended before the commit.
 func commitAndAwait(t *testing.T, name string, commit func() error, result <-chan error) {
 	t.Helper()
+	hasEnded := len(result) > 0
 	if err := commit(); err != nil {
 		t.Fatalf("%s: commit: %v", name, err)
 	}
-	if err := <-result; err != nil {
-		t.Fatalf("%s: %v", name, err)
+	if err := <-result; err != nil || hasEnded {
+		t.Fatalf("%s: %v; it ended before the commit: %t", name, err, hasEnded)
 	}
 }
 

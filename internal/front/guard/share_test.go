@@ -97,8 +97,8 @@ func TestSharesKeepTheBound(t *testing.T) {
 			shared := newRemoteStore()
 			defer shared.Close()
 			cfg := &guard.Config{ShareLife: 30 * time.Second}
-			byStore := &boundMeter{rate: 10, burst: 20 + 1}
-			byShare := &boundMeter{rate: 10, burst: 20 + 1}
+			byStore := &boundMeter{rate: 10, burst: 20}
+			byShare := &boundMeter{rate: 10, burst: 20}
 			var running, crashed []*process
 			shareCount := 0
 			for step := range 3000 {

@@ -20,7 +20,11 @@ import (
 
 // readStrictly is the reference for Read. It reads with encoding/json, and rejects separately what only Read rejects.
 func readStrictly(data []byte, v any) error {
-	if err := errors.Join(readLeniently(data, v), checkUnicode(data), checkNames(data)); err != nil {
+	if err := readLeniently(data, v); err != nil {
+		return err
+	}
+	own, err := checkNames(data)
+	if err := errors.Join(err, checkUnicode(own)); err != nil {
 		return err
 	}
 	var generic any
@@ -59,9 +63,11 @@ func checkUnicode(data []byte) error {
 	return nil
 }
 
-// checkNames checks that the names of members are among memberNames, and that no object has a name twice.
-func checkNames(data []byte) error {
+// checkNames checks that the names of members are among memberNames, and that no object has a name twice. It looks into
+// no usage, and returns data with blanks in the place of usages.
+func checkNames(data []byte) (own []byte, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
+	own = bytes.Clone(data)
 	var walk func() error
 	walk = func() error {
 		t, err := dec.Token()
@@ -76,6 +82,15 @@ func checkNames(data []byte) error {
 					return fmt.Errorf("%v stands twice, or is not known", name)
 				}
 				names[name] = true
+				if name == usageName {
+					var usage json.RawMessage
+					if err := dec.Decode(&usage); err != nil {
+						return err
+					}
+					end := int(dec.InputOffset())
+					copy(own[end-len(usage):end], bytes.Repeat([]byte(" "), len(usage)))
+					continue
+				}
 			}
 			if err := walk(); err != nil {
 				return err
@@ -87,13 +102,13 @@ func checkNames(data []byte) error {
 		return err
 	}
 	if err := walk(); !errors.Is(err, io.EOF) {
-		return err
+		return own, err
 	}
-	return nil
+	return own, nil
 }
 
-// setFlags sets NoKey and NoVersion where the key or the version is missing, and rejects objects that are null and
-// numbers that Read rejects.
+// setFlags sets NoKey and NoVersion where the key or the version is missing, removes a usage that is null, and rejects
+// objects that are null and numbers and usages that Read rejects.
 func setFlags(v reflect.Value, generic any) error {
 	switch v.Kind() {
 	case reflect.Slice:
@@ -118,6 +133,13 @@ func setFlags(v reflect.Value, generic any) error {
 				continue
 			case field.Anonymous:
 				member = object
+			case name == usageName:
+				if _, isObject := member.(map[string]any); !isObject && member != nil {
+					return errors.New("a usage is no object")
+				} else if !isObject {
+					v.Field(i).SetZero()
+				}
+				continue
 			}
 			if err := setFlags(v.Field(i), member); err != nil {
 				return err
@@ -127,7 +149,7 @@ func setFlags(v reflect.Value, generic any) error {
 		if !v.IsNil() {
 			return setFlags(v.Elem(), generic)
 		}
-	case reflect.Int64:
+	case reflect.Int, reflect.Int64:
 		if n := v.Int(); n < 0 || n > 999_999_999_999_999_999 {
 			return errors.New("number out of range")
 		}

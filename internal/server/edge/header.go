@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// A header has at most maxHeaderBytes bytes, to which net/http adds 4 KiB, and maxHeaderLines lines. A line of three
-// bytes takes about a hundred bytes of memory once it is parsed: 64 KiB of such lines took 1.2 MB for each connection.
+// A header has at most maxHeaderBytes bytes, to which net/http adds 4 KiB, or 8 KiB after another request, and
+// maxHeaderLines lines. A line of three bytes takes a hundred bytes of memory once it is parsed: 64 KiB took 1.2 MB.
 const (
 	maxHeaderBytes = 16 << 10
 	maxHeaderLines = 100

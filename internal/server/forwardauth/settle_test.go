@@ -124,8 +124,8 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 	if _, err := settle(otherCaller, receipt, "70", body); !errors.Is(err, headgate.ErrUnknownID) {
 		t.Errorf("by another caller: got %v, want ErrUnknownID", err)
 	}
-	for i, want := range []string{"[189.5,30]", ""} { // again: the answer is not checked, but nothing is charged
-		if got, err := settle(t.Context(), receipt, "70", body); i == 0 && (got != want || err != nil) {
+	for i, want := range []string{"[189.5,30]", "[0,0]"} { // again: nothing is left to correct
+		if got, err := settle(t.Context(), receipt, "70", body); got != want || err != nil {
 			t.Errorf("%d: %s, %v; want %s", i, got, err, want)
 		}
 	}

@@ -296,6 +296,12 @@ func (b *browser) waitHeading(heading string) {
 	b.waitFor(heading, fmt.Sprintf("document.querySelector('main h1')?.textContent === %s", quoted))
 }
 
+// actionCount returns the number of buttons of the view that change something: all but those that copy a text.
+func (b *browser) actionCount() int {
+	b.t.Helper()
+	return eval[int](b, "[...document.querySelectorAll('main button')].filter((b) => b.innerText !== 'Copy').length")
+}
+
 // pressButton clicks the button with a text, within an element.
 func (b *browser) pressButton(within, text string) {
 	b.t.Helper()

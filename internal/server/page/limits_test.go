@@ -182,4 +182,7 @@ func TestAKeyIsReadOnlyWhereActionsAreElsewhere(t *testing.T) {
 	b := s.openTab(1280, 900, false)
 	b.openView("key/mallory", "mallory")
 	b.waitText("read only")
+	if n := b.actionCount(); n != 0 {
+		t.Errorf("there are %d buttons", n)
+	}
 }

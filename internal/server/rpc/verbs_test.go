@@ -43,16 +43,19 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 	reserve := &pb.ReserveRequest{Request: request("token-bucket 1/1h burst 3", "k", "4"), Wait: "2h"}
 	leases := &pb.LeasesRequest{Held: []*pb.LeaseToken{{Limit: acquire.Charges[0].Limit, Key: key, Number: 9}}}
 	id := func() *pb.Request { r := request("10/1h", "k", "2"); r.Id = "one"; return r }
-	settle := func(cost string) *pb.SettleRequest {
-		return &pb.SettleRequest{Id: "one", Charges: []*pb.Charge{{Limit: "10/1h", Key: key, Cost: cost}}}
-	}
+	settle := &pb.SettleRequest{Id: "one", Charges: []*pb.Charge{{Limit: "10/1h", Key: key, Cost: "1"}}}
+	cancel := &pb.SettleRequest{Id: "three", Charges: request("5/1h", "k", "").Charges}
 	return map[string]call{
 		"Take":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
 		"Check":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, request("api", "k", "0.5")) }},
 		"FillUp": {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, request("7/1h", "k", "9")) }},
 		"Extend": {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
-		"Settle": {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
-		"Cancel": {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
+		"Settle": {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle) }},
+		"Cancel": {"take", func(ctx context.Context) (proto.Message, error) {
+			// A caller without the role has no id to cancel, and must still be denied for its role.
+			_, _ = c.Take(ctx, &pb.Request{Charges: cancel.Charges, Id: cancel.Id})
+			return c.Cancel(ctx, cancel)
+		}},
 		"Debit": {"take", func(ctx context.Context) (proto.Message, error) {
 			return c.Debit(ctx, &pb.Request{Charges: request("10/1h", "k", "20").Charges, Id: "two"})
 		}},
@@ -117,17 +120,23 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	st := memory.New(&memory.Config{Names: true})
 	_, addr := serve(t, st, &rpc.Config{Tokens: file})
 	verbs := calls(pb.NewHeadgateServiceClient(dial(t, addr)))
-	for _, m := range pb.HeadgateService_ServiceDesc.Methods {
-		if verbs[m.MethodName].call == nil {
-			t.Errorf("%s is not tested", m.MethodName)
-		}
-	}
-	for _, name := range []string{ // those that share the id one stand in their order
-		"Take", "Extend", "Settle", "Debit", "Refund",
+	names := []string{ // those that share the id one stand in their order
+		"Take", "Extend", "Settle", "Debit", "Refund", "Cancel",
 		"Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
 		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
 		"SetPlan", "Rollback", "Stream",
-	} {
+	}
+	var described []string
+	for _, m := range pb.HeadgateService_ServiceDesc.Methods {
+		described = append(described, m.MethodName)
+	}
+	for _, s := range pb.HeadgateService_ServiceDesc.Streams {
+		described = append(described, s.StreamName)
+	}
+	if got, want := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(described)); !slices.Equal(got, want) {
+		t.Fatalf("got calls of %s, want %s", got, want)
+	}
+	for _, name := range names {
 		v := verbs[name]
 		for _, role := range []string{"take", "read", "admin", "nobody"} {
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+tokens[role])

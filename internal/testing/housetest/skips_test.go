@@ -6,14 +6,17 @@ import (
 	"testing"
 )
 
-// maySkip lists the functions of test files and of storetest that skip tests, and says what runs these tests.
+// maySkip lists the functions of test files, storetest and dbtest that skip tests, and says what runs these tests.
 var maySkip = map[string]string{
-	"cmd/headgate.peakMemory":          "systems that have /proc",
-	"deploy.TestTheComposeFileIsValid": "make compose",
-	"deploy.TestTheImage":              "make image, as root",
-	"deploy.proxies":                   "make traefik",
-	"deploy/helm.helm":                 "make chart",
-	"law.FuzzDecide":                   "a fuzz target leaves out inputs that are no batch",
+	"cmd/headgate.peakMemory":                                  "systems that have /proc",
+	"deploy.TestTheComposeFileIsValid":                         "make compose",
+	"deploy.TestTheImage":                                      "make image, as root",
+	"deploy.proxies":                                           "make traefik",
+	"deploy/helm.helm":                                         "make chart",
+	"internal/testing/dbtest.Namespace":                        "make engines, as root or with user namespaces",
+	"internal/testing/dbtest.NeedEngine":                       "make engines, one engine after the other",
+	"internal/testing/dbtest.NewNetwork":                       "make chaos, as root",
+	"law.FuzzDecide":                                           "a fuzz target leaves out inputs that are no batch",
 	"store/mysql.TestSnapshotIsolationIsRefusedInATransaction": "make engines, on servers that have the setting",
 	"store/mysql.TestSQLModesThatChangeTheTextAreRefused":      "make engines, on servers that have the modes",
 	"store/mysql.expectModeRefused":                            "make engines, on servers that have the mode",
@@ -24,7 +27,7 @@ var maySkip = map[string]string{
 func TestNothingIsSkippedInSilence(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for dir, src := range testFiles(t, "../../..") {
+	for dir, src := range testFiles(t, "../../..", "store/storetest", "internal/testing/dbtest") {
 		for _, f := range src.files {
 			for _, decl := range f.Decls {
 				name := dir + "." + declName(decl)

@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // TestTamperedHistoriesBreakTheirRule checks that each good history breaks no rule, and that it breaks the named rule
 // after it was tampered with. The checker must not change a history.
 func TestTamperedHistoriesBreakTheirRule(t *testing.T) {
-	cases := slices.Concat(boundCases, levelCases, otherCases, overrideCases, extendCases)
+	cases := slices.Concat(boundCases, levelCases, repeatCases, onceCases, reservationCases, leaseCases, formatCases,
+		overrideCases, extendCases)
 	if len(cases) < 30 {
 		t.Errorf("got %d cases, want at least 30", len(cases))
 	}

@@ -134,7 +134,7 @@ func (p *player) charge(key string, cost headgate.Cost) headgate.Charge {
 }
 
 // step makes a random call, perhaps with others that extend or settle it, or none.
-func (p *player) step(ctx context.Context, reserves bool) {
+func (p *player) step(ctx context.Context) {
 	costs := []string{"1", "1", "1", "2", "0.5", "1.001", "3", "6"}
 	text, key := costs[p.rng.IntN(len(costs))], fmt.Sprint("k", p.rng.IntN(2))
 	cost := headgate.MustCost(text)
@@ -159,7 +159,7 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		d, err := p.limiter.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
 		p.addReturn(c, &d, err)
 		p.extendOrSettle(ctx, c.Idem, key, text)
-	case n < 17 && reserves:
+	case n < 17:
 		wait := time.Duration(p.rng.IntN(3)) * 700 * time.Millisecond
 		c := p.addCall(history.Reserve, key, text)
 		c.Wait = wait.Microseconds()
@@ -281,7 +281,7 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 		if changeInterval < 0 && p.rng.IntN(-changeInterval) == 0 {
 			crash()
 		}
-		p.step(ctx, true)
+		p.step(ctx)
 	}
 	for _, key := range []string{"k0", "k1", "k2"} {
 		if changeInterval > 0 {
