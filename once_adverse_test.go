@@ -350,7 +350,8 @@ func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	if d, err := l.Take(ctx, charges("other", "1 of fixed-window 9/1d")...); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if returned, err := r.Cancel(ctx); err != nil || returned[0] != headgate.Units(0) || returned[1] != headgate.Units(1) {
+	returned, err := r.Cancel(ctx)
+	if err != nil || returned[0] != headgate.Units(0) || returned[1] != headgate.Units(1) {
 		t.Errorf("Cancel returned %v, %v; want 0 and 1", returned, err)
 		_, err := r.Cancel(ctx)
 		t.Errorf("second Cancel: %v; %s in use", err, inUse(t, l, "fixed-window 9/1d", "k"))

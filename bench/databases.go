@@ -81,7 +81,6 @@ func bareOpponent(name string, update, insert, updateAll allowFunc[[]string]) op
 	}}
 }
 
-// barePostgres returns the bare statements of PostgreSQL.
 func barePostgres(pool *pgxpool.Pool) opponent {
 	prepare := func(text string) func(context.Context, string) (bool, error) {
 		return func(ctx context.Context, key string) (bool, error) {
@@ -148,7 +147,6 @@ func (b *bench) mariadbBench() *storeBench {
 	}
 }
 
-// bareMariaDB returns the bare statements of MariaDB.
 func bareMariaDB(ctx context.Context, db *sql.DB) (bare opponent, err error) {
 	prepare := func(text string) func(context.Context, string) (bool, error) {
 		s, errPrepare := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // it is closed with db

@@ -17,7 +17,6 @@ type bench struct {
 	baseline string // the program of another build to measure too, see task; empty: none
 }
 
-// stores returns the stores with their opponents.
 func (b *bench) stores() []*storeBench {
 	return []*storeBench{b.postgresBench(), b.mariadbBench(), b.redisBench(), b.sqliteBench()}
 }
@@ -41,7 +40,6 @@ func userKeys(n int) []string {
 
 var freshKeys atomic.Int64
 
-// freshKey returns a key that was never used.
 func freshKey() string {
 	return fmt.Sprintf("fresh:%d:%d:%d", os.Getpid(), time.Now().UnixNano(), freshKeys.Add(1))
 }
@@ -87,7 +85,6 @@ var (
 	oneShape    = []shape{{1, 256}}
 )
 
-// workloads are the workloads that run on each database.
 var workloads = []workload{
 	{"hot", "one key", []string{plainLimit}, 1, false, []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}}},
 	{"plain", "100,000 keys", []string{plainLimit}, 100_000, false, manyCallers},
@@ -146,7 +143,6 @@ type storeRun struct {
 	opponents   []opponent
 }
 
-// storeGroup returns the comparisons of a store.
 func (b *bench) storeGroup(ctx context.Context, f *storeBench) *group {
 	r := &storeRun{storeBench: f, bench: b, urls: map[string]string{}, isFilled: map[string]bool{}}
 	r.open = sync.OnceValue(func() error { return r.openOpponents(ctx) })
@@ -171,7 +167,6 @@ func rowName(store, work string, s shape) string {
 	return fmt.Sprintf("%s-%s-%dx%d", store, work, s.processes, s.callers)
 }
 
-// cells returns the cells of a row.
 func (r *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
 	list = append(list, r.headgateCell(ctx, cell{side: headgateSide, name: "Headgate"}, w, s))
 	if program := r.bench.baseline; program != "" {

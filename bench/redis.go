@@ -47,7 +47,6 @@ for i, key in ipairs(KEYS) do
 end
 return 1`
 
-// connectRedisOpponents connects to redis_rate and the bare script.
 func connectRedisOpponents(_ context.Context, url string) (opponents []opponent, stop func(), err error) {
 	clientOptions, err := goredis.ParseURL(url)
 	if err != nil {

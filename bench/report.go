@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// columns are the headings of the table.
 var columns = []string{
 	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "the build before",
 	"CPU us: client, servers (its)", "p99 (its)", "over-admitted", "errors (its)",

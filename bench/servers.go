@@ -72,7 +72,6 @@ func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err er
 	return s.postgresServer.Database(ctx)
 }
 
-// addPostgresFacts adds the settings of the server to facts.
 func (s *servers) addPostgresFacts(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.postgresServer.DSN)
 	if err != nil {
@@ -86,7 +85,6 @@ func (s *servers) addPostgresFacts(ctx context.Context) error {
 	return err
 }
 
-// execPostgres runs statements, one after the other.
 func execPostgres(ctx context.Context, dsn string, texts []string) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -101,7 +99,6 @@ func execPostgres(ctx context.Context, dsn string, texts []string) error {
 	return nil
 }
 
-// execMariaDB runs statements, one after the other.
 func execMariaDB(ctx context.Context, dsn string, texts []string) error {
 	db, err := dbtest.OpenMariaDB(dsn)
 	if err != nil {
@@ -133,7 +130,6 @@ func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err err
 	return s.mariadbServer.Database(ctx)
 }
 
-// addMariaDBFacts adds the settings of the server to facts.
 func (s *servers) addMariaDBFacts(ctx context.Context) error {
 	db, err := dbtest.OpenMariaDB(s.mariadbServer.DSN)
 	if err != nil {

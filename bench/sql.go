@@ -23,22 +23,16 @@ import (
 // both, :key stands for one of 20,000 keys at random.
 type sqlCall struct{ name, article, headgateText, articleText string }
 
+const limitingRequest = "select rate_limiting_request(:key, 1000, 3600)"
+
 var postgresCalls = []sqlCall{
-	{
-		"take", "article 000", "select * from headgate.take('api', :key)",
-		"select rate_limiting_request(:key, 1000, 3600)",
-	},
-	{
-		"rate_limiting_request", "article 000", "select rate_limiting_request(:key, 1000, 3600)",
-		"select rate_limiting_request(:key, 1000, 3600)",
-	},
+	{"take", "article 000", "select * from headgate.take('api', :key)", limitingRequest},
+	{"rate_limiting_request", "article 000", limitingRequest, limitingRequest},
 	{
 		"check_velocity", "article 001, translated", "select * from check_velocity(1, :key)",
 		"select check_velocity(1, :key)",
 	},
-	{
-		"request_token", "article 003, translated", "select * from request_token(:key)", "select request_token(:key)",
-	},
+	{"request_token", "article 003, translated", "select * from request_token(:key)", "select request_token(:key)"},
 }
 
 var mariadbCalls = []sqlCall{

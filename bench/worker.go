@@ -138,7 +138,6 @@ func (w *worker) openHeadgate(ctx context.Context) (stop func(), err error) {
 	return func() { s.Close() }, nil
 }
 
-// openOpponent connects to the opponent that the task names.
 func (w *worker) openOpponent(ctx context.Context) (stop func(), err error) {
 	for _, f := range (&bench{}).stores() {
 		if f.name != w.Store {

@@ -65,7 +65,6 @@ func newCharge(c *headgate.Charge) api.Charge {
 	return w
 }
 
-// newDecision decodes the decision about charges.
 func newDecision(w *api.Decision, charges []headgate.Charge) (headgate.Decision, error) {
 	d := headgate.Decision{
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key,

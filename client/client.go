@@ -59,18 +59,13 @@ const (
 	// maxBatch is how many charges a batch has at most, apart from the charges of the last caller to join. A request
 	// with half as many charges or more is sent alone.
 	maxBatch = 512
+	// maxCallerBytes is how many bytes of limits and keys a request may add to a batch.
+	maxCallerBytes = 64 << 10
+	// minWaiting is how many charges must wait before a batch is sent while another one is under way.
+	minWaiting = 32
 	// maxWaiting is how many callers may wait for a batch. Further callers get store.ErrBusy at once.
 	maxWaiting = 100_000
 )
-
-// orDefault returns a copy of a Config with the defaults of its zero fields. c may be nil.
-func (c *Config) orDefault() Config {
-	d := *cmp.Or(c, &Config{})
-	d.Connections = cmp.Or(max(d.Connections, 0), 2)
-	d.Timeout = cmp.Or(max(d.Timeout, 0), 10*time.Second)
-	d.maxWaiting = cmp.Or(d.maxWaiting, maxWaiting)
-	return d
-}
 
 // Client calls one server. It is safe for concurrent use, and made to be shared: many callers at once share a call.
 // While no caller waits, it has no goroutines but those of its connections.
@@ -94,7 +89,10 @@ var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 //
 // A URL of gRPC needs a port, and has no path. The first call connects. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
-	c := &Client{cfg: cfg.orDefault()}
+	c := &Client{cfg: *cmp.Or(cfg, &Config{})}
+	c.cfg.Connections = cmp.Or(max(c.cfg.Connections, 0), 2)
+	c.cfg.Timeout = cmp.Or(max(c.cfg.Timeout, 0), 10*time.Second)
+	c.cfg.maxWaiting = cmp.Or(c.cfg.maxWaiting, maxWaiting)
 	var err error
 	if c.transport, err = newTransport(baseURL, &c.cfg); err != nil {
 		return nil, err
@@ -106,9 +104,6 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	})
 	return c, nil
 }
-
-// minWaiting is how many charges must wait before a batch is sent while another one is under way.
-const minWaiting = 32
 
 // Allow takes one unit of a limit for a key.
 //
@@ -188,9 +183,6 @@ func (c *Client) decide(ctx context.Context, check bool, charges []headgate.Char
 	}
 	return newDecision(p.Load.answer.Decision, charges)
 }
-
-// maxCallerBytes is how many bytes of limits and keys a request may add to a batch.
-const maxCallerBytes = 64 << 10
 
 // checkSize returns the bytes of the limits and keys of charges. It returns an error for charges that would make the
 // whole batch fail.

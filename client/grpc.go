@@ -121,7 +121,6 @@ func (t *rpcTransport) end() {
 	}
 }
 
-// invoke makes a unary call.
 func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
 	if !t.begin() {
 		return errClosed
@@ -135,11 +134,10 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) err
 	if t.token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
 	}
-	err := t.conn.Invoke(ctx, name, in, out)
-	if err == nil {
-		return nil
+	if err := t.conn.Invoke(ctx, name, in, out); err != nil {
+		return t.callError(ctx, sent.Load(), err)
 	}
-	return t.callError(ctx, sent.Load(), err)
+	return nil
 }
 
 // nothingDoneCodes are the codes with which something other than a headgate server has answered, and charged nothing.

@@ -44,7 +44,6 @@ var verbs = map[string]verb{
 	"GET /v1/cells":     newVerb("ListCells", cellsRequest, wire.FromMessage[api.Cells, pb.ListCellsResponse]),
 }
 
-// cellsRequest converts a query for keys to a message.
 func cellsRequest(q *api.CellsQuery) *pb.ListCellsRequest {
 	return &pb.ListCellsRequest{
 		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),

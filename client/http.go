@@ -19,7 +19,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// httpTransport is a transport that speaks JSON over HTTP.
 type httpTransport struct {
 	base         string
 	token        string

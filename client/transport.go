@@ -19,8 +19,7 @@ type transport interface {
 	close()
 }
 
-// maxAnswer bounds the bytes of an answer.
-const maxAnswer = 64 << 20
+const maxAnswer = 64 << 20 // bytes
 
 // newTransport returns the transport for the scheme of a URL. It does not connect yet.
 func newTransport(raw string, cfg *Config) (transport, error) {

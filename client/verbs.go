@@ -57,7 +57,6 @@ func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...hea
 	return c.reserve(ctx, wait, charges, sched.RandomText(), reservationLife)
 }
 
-// reserve reserves charges under an id with a life.
 func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string,
 	life time.Duration,
 ) (*headgate.Reservation, error) {
@@ -99,7 +98,6 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 // longestPeriod is the longest period that a server accepts.
 const longestPeriod = 3660 * 24 * time.Hour
 
-// formatPeriod formats a duration for the wire.
 func formatPeriod(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Microseconds()), 10) + "us"
 }
@@ -141,7 +139,6 @@ func (c *Client) settle(ctx context.Context, path, id string, charges []headgate
 	return parseCosts(path, out.Corrected)
 }
 
-// parseCosts parses the costs in an answer of a path.
 func parseCosts(path string, texts []json.Number) (list []headgate.Cost, err error) {
 	list = make([]headgate.Cost, len(texts))
 	for i, text := range texts {

@@ -34,10 +34,7 @@ func (c *Client) backOff(call *Call, key string, err error) {
 // backoffOf returns the code of an error and the delay of its RetryInfo. The delay is 0 without a RetryInfo, or if
 // the code is not about further calls.
 func backoffOf(err error) (codes.Code, time.Duration) {
-	st, ok := status.FromError(err)
-	if !ok {
-		return codes.Unknown, 0
-	}
+	st := status.Convert(err)
 	switch code := st.Code(); code {
 	case codes.ResourceExhausted, codes.Unavailable:
 		return code, grpcstatus.RetryDelay(st)

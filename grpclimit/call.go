@@ -60,7 +60,6 @@ func checkMethods(methods []string) error {
 	return nil
 }
 
-// checkLimit returns an error if a limit cannot be charged.
 func checkLimit(limit headgate.Limit) error {
 	switch {
 	case limit.IsZero():

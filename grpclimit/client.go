@@ -150,7 +150,6 @@ func (s *backoffStream) RecvMsg(m any) error {
 	return err
 }
 
-// outgoingCall describes a call that is about to be sent.
 func outgoingCall(ctx context.Context, method string, conn *grpc.ClientConn) *Call {
 	call := &Call{Context: ctx, Method: method}
 	call.Metadata, _ = metadata.FromOutgoingContext(ctx)

@@ -31,9 +31,7 @@ var peerNetworks = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
 // ByProxiedPeer finds the peer behind proxies. The metadata x-forwarded-for counts only if the connection comes from
 // one of the networks. The client is then the last address in the field that is in none of them. A malformed address
 // is an error of the client's. ByProxiedPeer panics if a prefix is the zero Prefix.
-func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc {
-	return ByNetwork(httpkey.SharedBits, proxies...)
-}
+func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc { return ByNetwork(httpkey.SharedBits, proxies...) }
 
 // ByNetwork finds the peer as [ByProxiedPeer] does, and charges its network. bits is the length of IPv6 networks: 56 or
 // 48 where a provider gives those to its customers, 128 for the address itself. Bits below 33 or above 128 panic.
@@ -75,9 +73,7 @@ func ByTarget(c *Call) (string, error) {
 }
 
 // ByConst charges all calls to one key.
-func ByConst(key string) KeyFunc {
-	return func(*Call) (string, error) { return key, nil }
-}
+func ByConst(key string) KeyFunc { return func(*Call) (string, error) { return key, nil } }
 
 // Optional returns a KeyFunc with an empty key instead of an error of the client's: all calls without a value share
 // the empty key.

@@ -87,7 +87,6 @@ func (c *chargedStream) RecvMsg(m any) error {
 	return failed
 }
 
-// incomingCall describes a call that was received.
 func incomingCall(ctx context.Context, method string) *Call {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return &Call{Context: ctx, Method: method, Metadata: md}
@@ -126,7 +125,6 @@ func (s *Server) admit(call *Call, configured []Charge, what string) (fields met
 	return fields, refusal(what, &d, &headgate.DeniedError{Decision: d})
 }
 
-// readCharges evaluates the configured charges for a call.
 func (s *Server) readCharges(call *Call, configured []Charge) ([]headgate.Charge, error) {
 	charges := make([]headgate.Charge, 0, len(configured))
 	for i := range configured {

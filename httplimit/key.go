@@ -28,9 +28,7 @@ var peerNetworks = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
 // ByProxiedIP finds the client behind proxies. X-Forwarded-For counts only if the connection comes from one
 // of the networks. The client is then the last address in the header that is in none of them. A malformed address is
 // an error of the client's. ByProxiedIP panics if a prefix is the zero Prefix.
-func ByProxiedIP(proxies ...netip.Prefix) KeyFunc {
-	return ByNetwork(httpkey.SharedBits, proxies...)
-}
+func ByProxiedIP(proxies ...netip.Prefix) KeyFunc { return ByNetwork(httpkey.SharedBits, proxies...) }
 
 // ByNetwork finds the client as [ByProxiedIP] does, and charges its network. bits is the length of IPv6 networks: 56 or
 // 48 where a provider gives those to its customers, 128 for the address itself. Bits below 33 or above 128 panic.
@@ -74,9 +72,7 @@ func ByPathValue(name string) KeyFunc {
 }
 
 // ByConst charges all requests to one key.
-func ByConst(key string) KeyFunc {
-	return func(*http.Request) (string, error) { return key, nil }
-}
+func ByConst(key string) KeyFunc { return func(*http.Request) (string, error) { return key, nil } }
 
 // Optional returns a KeyFunc with an empty key instead of an error of the client's: all requests without a value
 // share the empty key.

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"net/http"
 
@@ -39,10 +38,6 @@ func (rec *recorder) recordStatus(status int) {
 
 // wrap returns a writer that records what passes, with all optional interfaces of w.
 func (rec *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
-	count := func(n int64) {
-		rec.recordStatus(http.StatusOK)
-		rec.written += n
-	}
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
@@ -50,27 +45,9 @@ func (rec *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 				rec.recordStatus(status)
 			}
 		},
-		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(b []byte) (int, error) {
-				n, err := next(b)
-				count(int64(n))
-				return n, err
-			}
-		},
-		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				n, err := next(s)
-				count(int64(n))
-				return n, err
-			}
-		},
-		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				n, err := next(src)
-				count(n)
-				return n, err
-			}
-		},
+		Write:       func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc { return counted(rec, next) },
+		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc { return counted(rec, next) },
+		ReadFrom:    func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc { return counted(rec, next) },
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
 				next()
@@ -89,7 +66,16 @@ func (rec *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
-// response describes what was written.
+// counted returns a method of a writer that counts what it has written.
+func counted[In any, N int | int64](rec *recorder, write func(In) (N, error)) func(In) (N, error) {
+	return func(in In) (N, error) {
+		n, err := write(in)
+		rec.recordStatus(http.StatusOK)
+		rec.written += int64(n)
+		return n, err
+	}
+}
+
 func (rec *recorder) response(r *http.Request, h http.Header, panicked bool) *Response {
 	resp := &Response{Request: r, Status: rec.status, Header: h, Written: rec.written, Gone: r.Context().Err() != nil}
 	switch {

@@ -29,7 +29,6 @@ type chargedRequest struct {
 	finish      func(context.Context, *Response) error // settles or refunds after the handler; may be nil
 }
 
-// serve answers one request.
 func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if m.cfg.Skip != nil && m.cfg.Skip(r) {
 		next.ServeHTTP(w, r)

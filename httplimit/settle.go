@@ -20,9 +20,7 @@ type SettleFunc func(*Response) (headgate.Cost, error)
 
 // SettleByHeader takes the cost from a header of the answer. Without it the charge stays as it is.
 func SettleByHeader(name string) SettleFunc {
-	return func(r *Response) (headgate.Cost, error) {
-		return headerCost(name, r.Header)
-	}
+	return func(r *Response) (headgate.Cost, error) { return headerCost(name, r.Header) }
 }
 
 // finishTimeout is how long the store may take to correct charges after the handler.

@@ -52,8 +52,9 @@ func TestFingerprintsTellRequestsApart(t *testing.T) {
 func TestReceiptAndTermsRoundTrip(t *testing.T) {
 	t.Parallel()
 	out := law.Outcome{
-		Granted: 3, State: law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, Step: 10, EmptyAt: 6, BlockedUntil: 7},
-		Used: 8, Clock: 9, EntryNumber: 11, StartAt: law.Max,
+		Granted: 3,
+		State:   law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, Step: 10, EmptyAt: 6, BlockedUntil: 7},
+		Used:    8, Clock: 9, EntryNumber: 11, StartAt: law.Max,
 	}
 	want, got := law.Receipt{Outcome: out}, law.Receipt{}
 	if err := got.SetCharged(want.Charged()); err != nil || got != want {

@@ -43,12 +43,10 @@ func appendField[T string | []byte](b []byte, n protowire.Number, v T) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), string(v))
 }
 
-// appendInt appends a field with an integer.
 func appendInt(b []byte, n protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
 }
 
-// eachField calls f for every field of a message.
 func eachField(message []byte, f func(n protowire.Number, number uint64, text []byte)) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeField(message)

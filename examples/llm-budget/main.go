@@ -1,102 +1,150 @@
-// Llm-budget is a proxy that keeps budgets in front of a language model: requests, tokens and money, for each user,
-// team and organisation.
+// Llm-budget is a proxy that keeps budgets in front of a language model: tokens for each user, and money for all. An
+// estimate is charged before the call, more while the answer streams, and the usage that the model reports settles it.
 //
-//	go run ./examples/llm-budget                            # one process
-//	go run ./examples/llm-budget -store postgres://HOST/DB  # any number of replicas, the same budgets
+//	OPENAI_API_KEY=... go run ./examples/llm-budget -store redis://HOST/0 # replicas with one store share the budgets
 //
 //	curl -iN localhost:8082/v1/chat/completions -H 'Authorization: Bearer key-of-alice' \
-//	  -H 'Idempotency-Key: 1' -d '{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}'
-//
-// Before the model is called, an estimate is charged to six limits, all or none. While the stream goes on, the charge
-// is extended before more tokens are passed on than were charged. If a limit refuses the extension, the stream ends.
-// Then the charge is settled at the usage that was served. A request that is sent again with the same Idempotency-Key
-// gets the same answer, and is not charged again. The model is a fake inside the program: it streams the prompt back.
+//	  -d '{"model":"gpt-4.1-mini","stream":true,"messages":[{"role":"user","content":"Tell me a story"}]}'
 package main
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
+	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
-	"os/signal"
-	"strings"
 	"time"
 
-	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/llm"
 	"github.com/headgate/headgate/store/open"
 )
 
-// clients maps the hashes of API keys to their owners. The keys are hashed so that the time of a lookup reveals nothing
-// about them.
-var clients = map[[sha256.Size]byte]client{
-	sha256.Sum256([]byte("key-of-alice")): {user: "alice", team: "search", org: "acme"},
-	sha256.Sum256([]byte("key-of-bob")):   {user: "bob", team: "search", org: "acme"},
+// users has the user of each credential. A real proxy keeps hashes of the credentials.
+var users = map[string]string{"Bearer key-of-alice": "alice", "Bearer key-of-bob": "bob"}
+
+// A log and a window give back all that a settlement leaves; a token bucket gives back only what has not drained.
+var (
+	tokenLimit = headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m")
+	moneyLimit = headgate.MustParseNamed("money", "sliding-window 50/1d scale 6") // dollars, in millionths
+)
+
+var prices = llm.Prices{"gpt-4.1-mini*": { // dollars for a million tokens
+	Input: headgate.MustCost("0.4"), CachedInput: headgate.MustCost("0.1"), Output: headgate.MustCost("1.6"),
+}}
+
+type proxy struct {
+	limiter *headgate.Limiter
+	model   *url.URL
 }
 
-// fakeModel streams the prompt back, a word a token, up to max_tokens, and then the usage block. At the word BREAK the
-// stream breaks off.
-func fakeModel(w http.ResponseWriter, r *http.Request) {
-	var q question
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+// question is all that reaches the model: with the field n, an answer would have more tokens than were charged before.
+type question struct {
+	Model         string          `json:"model"`
+	Messages      json.RawMessage `json:"messages"`
+	MaxTokens     int64           `json:"max_tokens"`
+	Stream        bool            `json:"stream"`
+	StreamOptions map[string]bool `json:"stream_options,omitempty"`
+}
+
+// ServeHTTP charges an estimate for a request, and answers it unless a limit refuses.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	user, known := users[r.Header.Get("Authorization")]
+	if !known {
+		http.Error(w, "unknown API key", http.StatusUnauthorized)
 		return
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	send := func(e event) {
-		text, _ := json.Marshal(e)
-		fmt.Fprintf(w, "data: %s\n\n", text)
-		_ = http.NewResponseController(w).Flush()
+	q := question{MaxTokens: 256}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q)
+	price, found := prices.Find(q.Model)
+	if err != nil || !found || q.MaxTokens < 1 || q.MaxTokens > 100_000 {
+		http.Error(w, "not a chat completion, an unknown model, or too many tokens", http.StatusBadRequest)
+		return
 	}
-	words := strings.Fields(q.text())
-	u := usage{Prompt: int64(len(words)), Completion: min(int64(len(words)), q.MaxTokens)}
-	for _, word := range words[:u.Completion] {
-		if word == "BREAK" {
-			panic(http.ErrAbortHandler)
+	estimate := llm.Usage{Input: countTokens(string(q.Messages)), Output: q.MaxTokens}
+	if q.Stream { // its charge grows
+		estimate.Output = min(64, q.MaxTokens)
+		q.StreamOptions = map[string]bool{"include_usage": true}
+	}
+	charges := func(u llm.Usage) []headgate.Charge {
+		return []headgate.Charge{
+			{Limit: tokenLimit, Key: user, Cost: headgate.Units(u.Tokens())},
+			{Limit: moneyLimit, Key: "all", Cost: price.Cost(u)},
 		}
-		send(event{Choices: []choice{{Delta: message{Content: word + " "}}}})
-		time.Sleep(5 * time.Millisecond)
 	}
-	send(event{Usage: &u})
-	fmt.Fprint(w, "data: [DONE]\n\n")
+	options := &llm.Options{Count: countEvent, MaxOutput: q.MaxTokens, Failed: func(err error) { log.Print(err) }}
+	call, d, err := llm.Begin(r.Context(), p.limiter, rand.Text(), charges, estimate, options)
+	httplimit.SetRetryAfter(w.Header(), &d, httplimit.DefaultNoRetryBeyond)
+	switch {
+	case err != nil:
+		log.Print(err) // what was charged stays: less passes than allowed, and never more
+		httplimit.WriteUnavailable(w)
+	case !d.Allowed:
+		httplimit.WriteRefusal(w, &d, http.StatusTooManyRequests)
+	default:
+		p.answer(w, r, q, call)
+	}
+}
+
+// answer passes a question to the model, and the answer to the client up to where a limit refuses. Then it settles.
+func (p *proxy) answer(w http.ResponseWriter, r *http.Request, q question, call *llm.Call) {
+	text, _ := json.Marshal(q) // never fails
+	reverse := httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL, r.Out.Host = p.model, p.model.Host
+			r.Out.Header = http.Header{"Authorization": {"Bearer " + os.Getenv("OPENAI_API_KEY")}}
+			r.Out.Header.Set("Content-Type", "application/json")
+			r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Body = call.Body(resp)
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			// If the client has left, Cancel fails, and the estimate stays charged: the model may have begun.
+			log.Print(errors.Join(err, call.Cancel(r.Context())))
+			http.Error(w, "the model does not answer", http.StatusBadGateway)
+		},
+	}
+	reverse.ServeHTTP(w, r)
+}
+
+// countTokens estimates the tokens of a text. The settlement corrects it.
+func countTokens(text string) int64 { return int64(len(text)+3) / 4 }
+
+// countEvent estimates the tokens of the answer that an event of a stream has.
+func countEvent(data []byte) (tokens int64) {
+	var e struct {
+		Choices []struct{ Delta struct{ Content string } }
+	}
+	_ = json.Unmarshal(data, &e) // other events have no tokens
+	for _, choice := range e.Choices {
+		tokens += countTokens(choice.Delta.Content)
+	}
+	return tokens
 }
 
 func main() {
-	url := flag.String("store", "memory:", "URL of the store, such as postgres://HOST/DB")
+	storeURL := flag.String("store", "memory:", "URL of the store, such as redis://HOST/0")
+	modelURL := flag.String("model", "https://api.openai.com/v1/chat/completions", "URL of the model")
 	addr := flag.String("http", "127.0.0.1:8082", "address to listen on")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *url, *addr)
-	stop()
+	model, err := url.Parse(*modelURL)
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-func run(ctx context.Context, url, addr string) error {
-	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share round trips
+	limiter, _, err := open.Limiter(context.Background(), *storeURL, nil) // callers that come at once share round trips
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	defer s.Close()
-	if db, ok := store.As[store.Migrator](s); ok {
-		if _, err := db.Migrate(ctx); err != nil {
-			return err
-		}
-	}
-	model := httptest.NewServer(http.HandlerFunc(fakeModel))
-	defer model.Close()
-	p := &proxy{limiter: limiter, budgets: defaults, clients: clients, model: model.URL, step: 64}
-	server := &http.Server{Addr: addr, Handler: p, ReadTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	log.Printf("listening on http://%s/v1/chat/completions", addr)
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	server := http.Server{Addr: *addr, Handler: &proxy{limiter, model}, ReadTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,32 +23,12 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// testEnv has replicas of the proxy, which share a store, and a model.
+// testEnv has a model and a proxy in front of it.
 type testEnv struct {
-	budgets  budgets
-	limiter  *headgate.Limiter
-	replicas []*httptest.Server
-	calls    atomic.Int64 // calls of the model
-}
-
-// unlimitedBudgets returns budgets that refuse nothing in a test, and whose windows do not end. The names of their
-// limits begin with a prefix.
-func unlimitedBudgets(prefix string) (b budgets) {
-	for i, l := range b.limits() {
-		algorithm, rest, _ := strings.Cut(defaults.limits()[i].String(), " ")
-		_, scale, hasScale := strings.Cut(rest, " scale ")
-		notation := algorithm + " 1000000/30d"
-		if hasScale { // a scale leaves less room for the amount
-			notation = algorithm + " 3000/30d scale " + scale
-		}
-		*l = headgate.MustParseNamed(fmt.Sprint(prefix, "-", i), notation)
-	}
-	return b
-}
-
-// limits returns the limits in the order of their charges.
-func (b *budgets) limits() []*headgate.Limit {
-	return []*headgate.Limit{&b.userRequests, &b.userTokens, &b.teamTokens, &b.orgTokens, &b.teamMoney, &b.orgMoney}
+	limiter *headgate.Limiter
+	proxy   *httptest.Server
+	model   *httptest.Server
+	calls   atomic.Int64 // calls of the model
 }
 
 // eachStore runs a test with memory and with PostgreSQL, behind the wrappers of package front.
@@ -68,129 +49,153 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
-// newTestEnv starts a model and replicas of the proxy, until the test ends.
-func newTestEnv(t *testing.T, s store.Store, b budgets, replicas int, model http.HandlerFunc) *testEnv {
-	env := &testEnv{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
-	modelServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// setLimits replaces the limits of the program until the test ends. The names of the new ones begin with a prefix.
+// An empty notation refuses nothing. No window ends in a test.
+func setLimits(t *testing.T, prefix, tokens, money string) {
+	t.Helper()
+	tokensBefore, moneyBefore := tokenLimit, moneyLimit
+	t.Cleanup(func() { tokenLimit, moneyLimit = tokensBefore, moneyBefore })
+	if tokens == "" {
+		tokens = "sliding-log 1000000/30d"
+	}
+	if money == "" {
+		money = "sliding-window 3000/30d scale 6"
+	}
+	tokenLimit = headgate.MustParseNamed(prefix+"-tokens", tokens)
+	moneyLimit = headgate.MustParseNamed(prefix+"-money", money)
+}
+
+// newTestEnv starts a model and a proxy, until the test ends.
+func newTestEnv(t *testing.T, s store.Store, model http.HandlerFunc) *testEnv {
+	t.Helper()
+	env := &testEnv{limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
+	env.model = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		env.calls.Add(1)
-		w.Header().Set("Content-Type", "text/event-stream")
+		if strings.Contains(r.Header.Get("Authorization"), "alice") || r.URL.Path != "/chat" {
+			t.Errorf("the model got %s %v", r.URL, r.Header)
+		}
 		model(w, r)
 	}))
-	t.Cleanup(modelServer.Close)
-	users := map[[sha256.Size]byte]client{}
-	for _, c := range people {
-		users[sha256.Sum256([]byte(c.user))] = c
+	t.Cleanup(env.model.Close)
+	modelURL, err := url.Parse(env.model.URL + "/chat")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for range replicas {
-		p := &proxy{limiter: env.limiter, budgets: b, clients: users, model: modelServer.URL, step: 8}
-		r := httptest.NewServer(p)
-		t.Cleanup(r.Close)
-		env.replicas = append(env.replicas, r)
-	}
+	env.proxy = httptest.NewServer(&proxy{env.limiter, modelURL})
+	t.Cleanup(env.proxy.Close)
 	return env
 }
 
-// people are the clients of a testEnv. The API key of each is its name.
-var people = []client{
-	{"alice", "search", "acme"}, {"bob", "search", "acme"}, {"carol", "ads", "acme"}, {"dave", "ads", "initech"},
+// fakeModel answers with the words of the prompt, up to max_tokens, and a usage that has a token for each word. At the
+// word STOP it breaks off, and after LOST it reports no usage.
+func fakeModel(w http.ResponseWriter, r *http.Request) {
+	var q question
+	var messages []struct{ Content string }
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		panic(err)
+	}
+	if err := json.Unmarshal(q.Messages, &messages); err != nil || q.Stream != q.StreamOptions["include_usage"] {
+		panic(fmt.Sprint(err, q))
+	}
+	words := strings.Fields(messages[0].Content)
+	answer := words[:min(int64(len(words)), q.MaxTokens)]
+	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, len(words), len(answer))
+	if strings.Contains(messages[0].Content, "LOST") {
+		usage = `"usage":null`
+	}
+	if !q.Stream {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"choices":[{"message":{"content":%q}}],%s}`, strings.Join(answer, ""), usage)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, word := range answer {
+		if word == "STOP" {
+			panic(http.ErrAbortHandler)
+		}
+		sendWord(w, word)
+	}
+	fmt.Fprintf(w, "data: {\"choices\":[],%s}\n\ndata: [DONE]\n\n", usage)
 }
 
-// send sends a request. The caller closes the body.
-func (env *testEnv) send(ctx context.Context, replica int, c client, key, prompt string) (*http.Response, error) {
-	body := fmt.Sprintf(`{"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, prompt)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, env.replicas[replica].URL, strings.NewReader(body))
+// sendWord sends an event with a word, which is a token if it has at most four letters.
+func sendWord(w http.ResponseWriter, word string) {
+	fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":%q}}]}\n\n", word)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// ask sends a prompt with at most 100 tokens of answer. The caller closes the body.
+func (env *testEnv) ask(ctx context.Context, user, prompt string, stream bool) (*http.Response, error) {
+	body := fmt.Sprintf(`{"model":"gpt-4.1-mini-2025-04-14","n":9,"max_tokens":100,"stream":%v,"messages":%s}`,
+		stream, messages(prompt))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, env.proxy.URL, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.user)
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
+	r.Header.Set("Authorization", "Bearer key-of-"+user)
 	return http.DefaultClient.Do(r)
 }
 
-// request sends a request, and reads all of the answer.
-func (env *testEnv) request(t *testing.T, c client, key, prompt string) (status int, h http.Header, text string) {
+func messages(prompt string) string { return fmt.Sprintf(`[{"role":"user","content":%q}]`, prompt) }
+
+// answer is an answer without its body.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// request sends a prompt, and reads all of the answer. The error is about a stream that breaks off.
+func (env *testEnv) request(t *testing.T, user, prompt string, stream bool) (answer, string, error) {
 	t.Helper()
-	resp, err := env.send(t.Context(), 0, c, key, prompt)
+	resp, err := env.ask(t.Context(), user, prompt, stream)
 	if err != nil {
 		t.Errorf("send: %v", err)
-		return 0, nil, ""
+		return answer{}, "", err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Errorf("the body: %v", err)
-	}
-	return resp.StatusCode, resp.Header, string(body)
+	text, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header}, string(text), err
 }
 
-// usedCosts returns what is used in the store, by limit and key.
-func (env *testEnv) usedCosts(t *testing.T) map[string]string {
-	t.Helper()
-	list := map[string]string{}
-	for _, c := range people {
-		for _, charge := range env.budgets.charges(c, llm.Usage{Input: 1, Output: 1}) {
-			status, err := env.limiter.Inspect(t.Context(), charge.Limit, charge.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list[charge.Limit.Name()+" "+charge.Key] = status.Used.String()
-		}
-	}
-	return list
+// estimated returns the usage of an answer without a report: that of the estimate for the prompt, and the words that
+// were served.
+func estimated(prompt, text string) llm.Usage {
+	return llm.Usage{Input: countTokens(messages(prompt)), Output: int64(strings.Count(text, `"content"`))}
 }
 
-// servedUsage returns the usage of an answer: its usage block, or else the number of its words. They must not differ.
-func servedUsage(t *testing.T, prompt, text string) (u usage) {
-	t.Helper()
-	u.Prompt = int64(len(strings.Fields(prompt)))
-	for line := range strings.Lines(text) {
-		var e event
-		if data, found := strings.CutPrefix(line, "data: {"); found {
-			if err := json.Unmarshal([]byte("{"+data), &e); err != nil {
-				t.Errorf("%s: %v", line, err)
-			}
-		}
-		if e.Usage != nil {
-			if e.Usage.Completion != u.Completion {
-				t.Errorf("got %d tokens, want those of the usage block %+v", u.Completion, *e.Usage)
-			}
-			return *e.Usage
-		}
-		for _, c := range e.Choices {
-			u.Completion += int64(len(strings.Fields(c.Delta.Content)))
-		}
-	}
-	return u
-}
-
-// bill has the expected usage by limit and key, in billionths.
+// bill has the expected usage, by the user or "money", in tokens or millionths of a dollar.
 type bill map[string]int64
 
-// add adds what some requests of a client with a usage cost in all.
-func (b bill) add(env *testEnv, c client, requests int64, u usage) {
-	tokens, money := (u.Prompt+u.Completion)*1e9, 3000*u.Prompt+15_000*u.Completion // 3 and 15 millionths of a dollar
-	user, team := c.org+"/"+c.team+"/"+c.user, c.org+"/"+c.team
-	for i, cost := range []int64{requests * 1e9, tokens, tokens, tokens, money, money} {
-		key := []string{user, user, team, c.org, team, c.org}[i]
-		b[env.budgets.limits()[i].Name()+" "+key] += cost
+// add adds a request: 0.4 millionths of a dollar for a token of input and 1.6 for one of output, rounded up.
+func (b bill) add(user string, u llm.Usage) {
+	b[user] += u.Input + u.Output
+	b["money"] += (4*u.Input + 16*u.Output + 9) / 10
+}
+
+// used returns the bill in the store.
+func (env *testEnv) used(t *testing.T) bill {
+	t.Helper()
+	used := bill{}
+	for _, name := range []string{"alice", "bob", "money"} {
+		limit, key, units := tokenLimit, name, 1.0
+		if name == "money" {
+			limit, key, units = moneyLimit, "all", 1e6
+		}
+		status, err := env.limiter.Inspect(t.Context(), limit, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used[name] = int64(math.Round(status.Used.Float64() * units))
 	}
+	return used
 }
 
 // check compares the bill with the usage in the store.
 func (b bill) check(t *testing.T, env *testEnv) {
 	t.Helper()
-	used := env.usedCosts(t)
-	for name, n := range b {
-		if want := headgate.Nanos(n).String(); used[name] != want {
-			t.Errorf("%s: got %s used, want %s", name, used[name], want)
-		}
-		delete(used, name)
-	}
-	for name, n := range used {
-		if n != "0" {
-			t.Errorf("%s: got %s used, want 0", name, n)
+	for name, used := range env.used(t) {
+		if used != b[name] {
+			t.Errorf("got %d used of %s, want %d", used, name, b[name])
 		}
 	}
 }

@@ -87,8 +87,9 @@ func adapterSQL(t *testing.T, dsn string) string {
 			'create or replace function headgate_internal.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate_internal.%I(%s)'';',
 			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
 			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
-		from pg_proc p where p.pronamespace = 'headgate_internal'::regnamespace and p.proname = any('{apply_1,apply_plain_1,take_one_1,take_sums_1,
-			take_sums_or_nothing_1,sweep_from_1,read_catalog_1,items_1,items_after_1,write_catalog_1,versions_1,record_action_1,actions_1}')`).
+		from pg_proc p where p.pronamespace = 'headgate_internal'::regnamespace and 
+			p.proname = any('{apply_1,apply_plain_1,take_one_1,take_sums_1,take_sums_or_nothing_1,sweep_from_1,
+			read_catalog_1,items_1,items_after_1,write_catalog_1,versions_1,record_action_1,actions_1}')`).
 		Scan(&text)
 	if err != nil || strings.Count(text, "create") != 13 {
 		t.Fatalf("got %s, %v; want 13 functions", text, err)

@@ -307,7 +307,8 @@ func testBadEdits(t *testing.T, s store.Store) {
 	}
 	cancelledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.WriteCatalog(cancelledCtx, store.Edit{Base: 1, Items: []store.Item{newLogin}}); !errors.Is(err, context.Canceled) {
+	_, err := c.WriteCatalog(cancelledCtx, store.Edit{Base: 1, Items: []store.Item{newLogin}})
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("an edit with a cancelled context: got %v, want context.Canceled", err)
 	}
 	if _, err := c.ReadCatalog(cancelledCtx, 0); !errors.Is(err, context.Canceled) {

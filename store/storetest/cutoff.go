@@ -24,7 +24,8 @@ func CutOff(t *testing.T, direct, proxied store.Store, loseAnswers func(bool)) {
 		t.Helper()
 		loseAnswers(true)
 		defer loseAnswers(false)
-		if err := proxied.Apply(t.Context(), ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
+		err := proxied.Apply(t.Context(), ops, make([]law.Outcome, len(ops)))
+		if !errors.Is(err, store.ErrUnknownOutcome) {
 			t.Errorf("a lost answer: got %v, want ErrUnknownOutcome", err)
 		}
 	}

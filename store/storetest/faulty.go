@@ -206,7 +206,8 @@ func testSharedBatchesFail(t *testing.T, f *faultyStore, wrapped store.Store, ki
 		if _, ok := store.As[*prefetch.Store](f.Store); ok {
 			spareTokens = op.Params.Prefetch / op.Params.Unit
 		}
-		if got, errs := admitted.Load(), failures.Load()-callers; errs != 0 || got > capacity || kind != faultAfter && got < capacity-spareTokens {
+		got, errs := admitted.Load(), failures.Load()-callers
+		if errs != 0 || got > capacity || kind != faultAfter && got < capacity-spareTokens {
 			t.Errorf("%s, after the failure: got %d admitted and %d errors, want the capacity of %d and 0", op.Cell.Limit, got,
 				errs, capacity)
 		}

@@ -56,13 +56,9 @@ const (
 
 func (c *Config) orDefault(inner store.Store) Config {
 	d := *cmp.Or(c, &Config{})
-	if d.Flights <= 0 {
-		d.Flights = cmp.Or(store.InfoOf(inner).Batches, 4)
-	}
+	d.Flights = cmp.Or(max(d.Flights, 0), store.InfoOf(inner).Batches, 4)
+	d.Timeout = cmp.Or(max(d.Timeout, 0), 10*time.Second)
 	d.maxWaiting = cmp.Or(d.maxWaiting, maxWaiting)
-	if d.Timeout <= 0 {
-		d.Timeout = 10 * time.Second
-	}
 	return d
 }
 

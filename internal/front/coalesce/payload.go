@@ -45,7 +45,6 @@ func (p *payload) Clear() {
 	}
 }
 
-// setOps sets the ops of the first caller.
 func (p *payload) setOps(ops []law.Op) {
 	p.ops = append(p.ops, ops...)
 	p.shared, p.ranks = shareable(ops), 1

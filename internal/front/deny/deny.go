@@ -57,7 +57,6 @@ type counter struct {
 	_ [56]byte
 }
 
-// refusal is a store's refusal of a cell.
 type refusal struct {
 	params     law.Params
 	maxLevel   int64       // highest level at which the refused op would pass
@@ -114,7 +113,6 @@ func (s *Store) holds(r *refusal) (age int64, ok bool) {
 	return now - r.receivedAt, now < r.until
 }
 
-// countRepeat counts a repeated refusal.
 func (s *Store) countRepeat(r *refusal) {
 	s.counters[uint64(r.receivedAt)%uint64(len(s.counters))].n.Add(1)
 }

@@ -233,9 +233,7 @@ func (s *Store) drop(c law.Cell) {
 }
 
 // hash returns the index of a cell in dropCounts and lastGrants.
-func (s *Store) hash(c law.Cell) int {
-	return int(sched.Hash(s.seed, c) % uint64(len(s.dropCounts)))
-}
+func (s *Store) hash(c law.Cell) int { return int(sched.Hash(s.seed, c) % uint64(len(s.dropCounts))) }
 
 // dropCountsOf appends to counts how often refusals of the cells of ops have been dropped.
 func (s *Store) dropCountsOf(ops []law.Op, counts []uint32) []uint32 {

@@ -3,11 +3,13 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
 )
 
 // The breaker opens after maxFailures failures without a success between them, and then lets one decision call the
@@ -121,9 +123,14 @@ func (b *breaker) recordSuccess(t attempt) {
 	}
 }
 
-// awayErr returns the error of a decision for which the store was not called.
+// awayErr returns the error of a decision for which the store was not called. Its class is store.ErrUnavailable, since
+// nothing was done, or store.ErrNoSpace if the last error was that.
 func (b *breaker) awayErr() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return errAway(b.lastErr)
+	class := store.ErrUnavailable
+	if errors.Is(store.Class(b.lastErr), store.ErrNoSpace) {
+		class = store.ErrNoSpace
+	}
+	return fmt.Errorf("%w: it was not asked, since it is away: %s", class, b.lastErr.Error())
 }

@@ -73,7 +73,6 @@ func (s *Store) answerGroup(ops []law.Op, outs []law.Outcome, err error) error {
 	}
 }
 
-// errNoShare is the error if the share of this process cannot decide.
 var errNoShare = errors.New("this process has no share of the limit")
 
 // scale returns the parameters of the part units/totalUnits of a limit; units is above 0. ok is false if nothing can

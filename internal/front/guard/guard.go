@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -82,10 +81,7 @@ type Store struct {
 func New(inner store.Store, cfg *Config) *Store {
 	c := *cmp.Or(cfg, &Config{})
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	s := &Store{Inner: wrap.Around(inner), deadline: c.Deadline}
-	if s.deadline <= 0 {
-		s.deadline = DefaultDeadline
-	}
+	s := &Store{Inner: wrap.Around(inner), deadline: cmp.Or(max(c.Deadline, 0), DefaultDeadline)}
 	if c.Turned == nil {
 		c.Turned = s.logTurns(c.Logger)
 	}
@@ -217,14 +213,4 @@ func outage(ctx context.Context, outs []law.Outcome, err error) error {
 func (s *Store) Close() error {
 	s.shares.close()
 	return s.Inner.Close()
-}
-
-// errAway returns the error of decisions for which the store was not called. Its class is store.ErrUnavailable, since
-// nothing was done, or store.ErrNoSpace if the last error was that.
-func errAway(last error) error {
-	class := store.ErrUnavailable
-	if errors.Is(store.Class(last), store.ErrNoSpace) {
-		class = store.ErrNoSpace
-	}
-	return fmt.Errorf("%w: it was not asked, since it is away: %s", class, last.Error())
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,7 @@ const totalUnits = 720720
 // beatInterval is how often a process renews its leases, and adjusts its share.
 const beatInterval = time.Second
 
-// maxProcesses is the number of processes that can have a share.
-const maxProcesses = 1000
+const maxProcesses = 1000 // that can have a share
 
 // instancesLimit is the name of the limit with two cells: the leases of one are the live processes, the leases of the
 // other are their shares.
@@ -76,10 +76,7 @@ type part struct {
 }
 
 func (s *shares) init(inner store.Store, c *Config) {
-	s.inner, s.log, s.life = inner, c.Logger, c.ShareLife
-	if s.life <= 0 {
-		s.life = DefaultShareLife
-	}
+	s.inner, s.log, s.life = inner, c.Logger, cmp.Or(max(c.ShareLife, 0), DefaultShareLife)
 }
 
 // start starts the goroutine that keeps a share, once.

@@ -187,7 +187,6 @@ func (t *localTokens) stopWaiting(cost int64) {
 	t.waitingCredits -= cost
 }
 
-// discard makes the tokens unusable.
 func (t *localTokens) discard() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

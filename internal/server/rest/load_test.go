@@ -143,7 +143,8 @@ func TestBodiesAreBoundedByPath(t *testing.T) {
 	for path, body := range bodies {
 		maxBytes := 4 << 20
 		switch path {
-		case "/v1/fill-up", "/v1/debit", "/v1/observe", "/v1/inspect", "/v1/explain", "/v1/reset", "/v1/refund", "/v1/block",
+		case "/v1/fill-up", "/v1/debit", "/v1/observe", "/v1/inspect", "/v1/explain", "/v1/reset", "/v1/refund",
+			"/v1/block",
 			"/v1/override", "/v1/limit", "/v1/plan", "/v1/rollback":
 			maxBytes = 64 << 10
 		}

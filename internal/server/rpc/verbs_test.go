@@ -133,7 +133,8 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	for _, s := range pb.HeadgateService_ServiceDesc.Streams {
 		described = append(described, s.StreamName)
 	}
-	if got, want := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(described)); !slices.Equal(got, want) {
+	got, want := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(described))
+	if !slices.Equal(got, want) {
 		t.Fatalf("got calls of %s, want %s", got, want)
 	}
 	for _, name := range names {

@@ -137,8 +137,7 @@ func Sentinel(tb testing.TB, primaryPort string) (addr string) {
 		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, primaryPort)
 	check(os.WriteFile(file, []byte(text), 0o600))
 	server := redisProgram("redis-server")
-	Start(tb, func() *exec.Cmd {
-		return exec.CommandContext(context.Background(), server, file, "--sentinel")
-	}, func() error { return pingRedis(addr) })
+	command := func() *exec.Cmd { return exec.CommandContext(context.Background(), server, file, "--sentinel") }
+	Start(tb, command, func() error { return pingRedis(addr) })
 	return addr
 }

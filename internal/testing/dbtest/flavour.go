@@ -74,7 +74,6 @@ func mariadbOf(e *engine) *flavour {
 	return mariadb(server, prepare, places...)
 }
 
-// pathOptions returns options with the folders of a tree.
 func (t *tree) pathOptions(share string) []string {
 	return []string{
 		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share,
@@ -83,7 +82,6 @@ func (t *tree) pathOptions(share string) []string {
 	}
 }
 
-// mysqlOf returns the MySQL of an engine.
 func mysqlOf(e *engine) *flavour {
 	server, t := e.program("mysqld"), e.tree()
 	share := filepath.Join(t.root, "usr/share/mysql")

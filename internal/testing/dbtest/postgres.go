@@ -114,7 +114,6 @@ func StartSharedPostgres(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, PostgresDSNEnv, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
-// postgresPrograms returns the folder with the programs to test with.
 func postgresPrograms() string {
 	if e, ok := engineFor(postgresKind); ok {
 		return postgresOf(e.major)

@@ -193,7 +193,6 @@ type Relative struct {
 	Stat []string // the fields in /proc, from the state on; nil: there are none
 }
 
-// alive reports whether the process has not ended.
 func (r Relative) alive() bool {
 	stat := statOf(fmt.Sprintf("/proc/%d/stat", r.ID))
 	return stat != nil && stat[0] != "Z"

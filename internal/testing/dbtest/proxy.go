@@ -31,10 +31,7 @@ func StartProxy(tb testing.TB, target string, marker ...string) *Proxy {
 	tb.Helper()
 	defer failTest(tb)
 	l := must((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))
-	p := &Proxy{
-		Addr: l.Addr().String(), conns: map[net.Conn]struct{}{},
-		marker: []byte(strings.Join(marker, "")),
-	}
+	p := &Proxy{Addr: l.Addr().String(), conns: map[net.Conn]struct{}{}, marker: []byte(strings.Join(marker, ""))}
 	tb.Cleanup(func() {
 		_ = l.Close()
 		p.Cut(true)

@@ -99,11 +99,10 @@ func (w *world) fillDisk() {
 
 // failOver crashes the database and loses its last commits, as when a replica that lacks them takes over.
 func (w *world) failOver() {
-	now := w.s.now()
-	since := now - w.s.between(1, 2*time.Second)
-	w.rec.Fault("db", history.Fault{Kind: history.Forget, Since: int64(max(0, since))})
+	since := max(0, w.s.now()-w.s.between(1, 2*time.Second))
+	w.rec.Fault("db", history.Fault{Kind: history.Forget, Since: int64(since)})
 	w.db.crash()
-	w.db.forget(max(0, since))
+	w.db.forget(since)
 }
 
 // changeLimit gives one limit another version, at all nodes together or at one after the other.

@@ -16,19 +16,17 @@ func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := store.Retry(ctx, 10*time.Second, func() error { return d.attempt(ctx, ops, outs) },
-		func(err error) bool { return errors.Is(err, store.ErrConflict) })
-	return err
-}
-
-// attempt sends ops to the server once.
-func (d *database) attempt(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	// The transaction may go on after the caller has left, so it needs copies of its own.
-	opsCopy, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
-	arrived, err := d.trip(ctx, func() error { return d.transact(opsCopy, answers) })
-	if arrived {
-		copy(outs, answers)
+	attempt := func() error {
+		// The transaction may go on after the caller has left, so it needs copies of its own.
+		opsCopy, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
+		arrived, err := d.trip(ctx, func() error { return d.transact(opsCopy, answers) })
+		if arrived {
+			copy(outs, answers)
+		}
+		return err
 	}
+	_, err := store.Retry(ctx, 10*time.Second, attempt,
+		func(err error) bool { return errors.Is(err, store.ErrConflict) })
 	return err
 }
 

@@ -110,5 +110,4 @@ type waiter struct {
 	since   time.Duration
 }
 
-// idLife is how long stores remember the id of a request.
-const idLife = 2 * time.Hour
+const idLife = 2 * time.Hour // of the requests with an id

@@ -24,7 +24,6 @@ type version struct {
 	definition history.Limit
 }
 
-// versionFor returns the version that a process has.
 func (l *limit) versionFor(p *process) *version { return &l.versions[l.versionIndexes[p]] }
 
 // charge returns a charge of a key by the version that a process has.
@@ -35,14 +34,6 @@ func (l *limit) charge(p *process, key string) charge {
 		c.Limit = l.nameOnly
 	}
 	return c
-}
-
-// newestVersion returns the newest version that is no override.
-func (l *limit) newestVersion() *version {
-	if !l.nameOnly.IsZero() {
-		return &l.versions[0]
-	}
-	return &l.versions[len(l.versions)-1]
 }
 
 func newLimit(name string, definition history.Limit) *limit {

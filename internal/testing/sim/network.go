@@ -25,11 +25,6 @@ type server struct {
 	handler http.Handler
 }
 
-var (
-	errConnectionRefused = errors.New("simulated: connection refused")
-	errConnectionLost    = errors.New("simulated: connection lost")
-)
-
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	srv := n.w.server
 	trace := httptrace.ContextClientTrace(req.Context())
@@ -45,7 +40,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body.Close()
 	}
 	if srv.p.dead || n.scheduler.chance(n.refusals) {
-		return nil, errConnectionRefused
+		return nil, errors.New("simulated: connection refused")
 	}
 	if trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
@@ -54,13 +49,18 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, disconnect := context.WithCancel(context.Background())
 	t := n.send(srv.p, func() {
 		defer disconnect()
-		res = serve(ctx, srv, req, body) //nolint:bodyclose // the client closes it
+		request := req.Clone(ctx)
+		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		request.RequestURI = req.URL.RequestURI()
+		w := httptest.NewRecorder()
+		srv.handler.ServeHTTP(w, request)
+		res = w.Result()
 	})
 	switch t.wait(req.Context().Done()) {
 	case tripAnswered:
 		return res, nil
 	case tripBroken:
-		return nil, errConnectionLost
+		return nil, errors.New("simulated: connection lost")
 	}
 	// The server notices later that the client has left.
 	n.scheduler.spawn(srv.p, func() {
@@ -68,16 +68,6 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		disconnect()
 	})
 	return nil, req.Context().Err()
-}
-
-// serve lets the server answer a copy of a request.
-func serve(ctx context.Context, srv *server, req *http.Request, body []byte) *http.Response {
-	request := req.Clone(ctx)
-	request.Body, request.ContentLength, request.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
-		req.URL.RequestURI()
-	w := httptest.NewRecorder()
-	srv.handler.ServeHTTP(w, request)
-	return w.Result()
 }
 
 // link is a slow connection to another process. It loses requests and answers, and its owners refuse connections.

@@ -86,11 +86,13 @@ func (w *world) finish() {
 	w.controller.kill()
 }
 
-// recordCells records the state of each key of each limit.
 func (w *world) recordCells() {
 	limiter := headgate.New(w.store(), nil)
 	for _, l := range w.allLimits() {
-		v := l.newestVersion()
+		v := &l.versions[len(l.versions)-1]
+		if !l.nameOnly.IsZero() { // the later ones are overrides
+			v = &l.versions[0]
+		}
 		for _, key := range w.keys {
 			st, err := limiter.Inspect(context.Background(), v.limit, key)
 			if errors.Is(err, store.ErrSetup) {

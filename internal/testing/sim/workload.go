@@ -33,10 +33,6 @@ type charge struct {
 	version int
 }
 
-func (c *charge) toHistory() history.Charge {
-	return record.Charge(&c.limit.versions[c.version-1].definition, c.Charge)
-}
-
 func headgateCharges(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
@@ -99,7 +95,6 @@ func (c *caller) context() (context.Context, context.CancelFunc) {
 	return sched.WithTimeout(context.Background(), d)
 }
 
-// randomCharges returns n random charges of the rate limits.
 func (c *caller) randomCharges(n int) []charge {
 	var list []charge
 	for range n {
@@ -126,7 +121,8 @@ func (c *caller) randomCharge(l *limit) charge {
 // recordCall records that the caller makes a call, and returns the number of the call.
 func (c *caller) recordCall(call history.Call, charges []charge) int {
 	for i := range charges {
-		call.Charges = append(call.Charges, charges[i].toHistory())
+		definition := &charges[i].limit.versions[charges[i].version-1].definition
+		call.Charges = append(call.Charges, record.Charge(definition, charges[i].Charge))
 	}
 	if c.w.net != nil {
 		call.Front = "server"

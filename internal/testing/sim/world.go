@@ -105,17 +105,14 @@ func (w *world) chooseLimits() {
 		limits, keys = 1, 1
 		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
 	case style < 40:
-		// Two processes that disagree about one limit for minutes.
 		w.rollout = true
 		limits, keys = 1, 1
 		w.gap, w.end = s.between(50*time.Millisecond, 2*time.Second), min(w.end, 8*time.Minute)
 	case style < 57:
-		// Moments in which several callers charge the same, between quiet minutes.
 		w.rushes = true
 		limits, keys = 1+s.rng.IntN(2), 1
 		w.end = min(w.end, 5*time.Minute)
 	case style < 67:
-		// Single keys get overrides for a time.
 		w.overrides = true
 		limits, keys = 1+s.rng.IntN(2), 1+s.rng.IntN(3)
 		w.gap, w.end = s.between(20*time.Millisecond, 500*time.Millisecond), min(w.end, 2*time.Minute)

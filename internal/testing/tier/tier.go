@@ -59,7 +59,6 @@ func Nightly(tb testing.TB) {
 	skipBelow(tb, OfNightly)
 }
 
-// skipBelow skips a test unless the current tier includes t.
 func skipBelow(tb testing.TB, t Tier) {
 	tb.Helper()
 	if Current() < t {

@@ -41,7 +41,6 @@ type tracker struct {
 	blockUnknown                        int64 // true time from which it is not known whether the key is blocked
 }
 
-// sureCharge is an entry that was surely charged.
 type sureCharge struct {
 	entry *entry
 	to    int64 // the latest return of all charges up to this one
@@ -145,7 +144,6 @@ func (t *tracker) noteUntimed(mo *moment) {
 	}
 }
 
-// addUnknown adds an entry to unknown and unknownByEnd.
 func (t *tracker) addUnknown(e *entry) {
 	t.unknown, t.unknownByEnd = append(t.unknown, e), append(t.unknownByEnd, e)
 }
@@ -186,18 +184,13 @@ func (t *tracker) collectCorrections() {
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.isRefund && (!f.amountKnown || f.severalTimes):
 		case !f.isRefund:
-			t.addUnknown(f.asEntry())
+			c := f.entry.cell
+			cost := f.amount.plus(c.family.roundingStep()) // the amount was rounded down
+			t.addUnknown(&entry{call: f.call, cell: c, rule: f.entry.rule, cost: cost})
 		default:
 			t.refunds = append(t.refunds, f)
 		}
 	}
-}
-
-// asEntry returns a correction that charged more, as an entry of that cost whose time is not known.
-func (f *correction) asEntry() *entry {
-	c := f.entry.cell
-	cost := f.amount.plus(c.family.roundingStep()) // the amount was rounded down
-	return &entry{call: f.call, cell: c, rule: f.entry.rule, cost: cost}
 }
 
 // applyMoments applies all moments of one time. Their order is not known, so decisions are checked with the low level

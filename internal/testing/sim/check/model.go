@@ -181,7 +181,6 @@ func newModel(h *history.History) *model {
 	return m
 }
 
-// addLimit adds a version of a limit.
 func (m *model) addLimit(l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {

@@ -59,7 +59,6 @@ func (t *tracker) maybeBlocked(e *entry) bool {
 	return e.ret.At < t.maxBlockedUntil || e.to >= t.blockUnknown || t.severalMoments && t.r.limit.Block > 0
 }
 
-// checkFigures checks the figures in the answer about an entry.
 func (t *tracker) checkFigures(e *entry, low, high num) {
 	f, ok := e.figures()
 	if !ok || len(e.Charges) != 1 || e.costUnknown {

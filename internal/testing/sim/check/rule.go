@@ -44,7 +44,6 @@ type rule struct {
 	term     term // of an override
 }
 
-// prefetching reports whether nodes prefetch tokens of the limit.
 func (r *rule) prefetching() bool { return r.limit.Prefetch != "" }
 
 // family is a limit in all of its versions, and how its costs are counted.
