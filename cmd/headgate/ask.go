@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/front/coalesce"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/service"
@@ -166,10 +167,11 @@ func withBackend(cmd *cobra.Command, do func(backend) error) error {
 		s := serverBackend(url, token.Value, 15*time.Second)
 		return withSuggestion(cmd, s, do(s))
 	}
-	c, _, s, err := openPlace(cmd)
+	c, _, opened, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}
+	s := coalesce.New(opened, nil) // import charges from many goroutines
 	names := newCatalogNames(cmd.Context(), s, c)
 	local := newService(s, c, names)
 	local.ActAs(changeAuthor("").Author)
