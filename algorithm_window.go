@@ -16,13 +16,14 @@ import (
 type FixedWindow struct {
 	Amount    Cost
 	Period    time.Duration // length of a window; zero with Calendar
-	FromFirst bool          // a window starts at the first request after the previous one
+	FromFirst bool          // a window starts at the first request after the previous window ended
 	Calendar  CalendarUnit  // windows are minutes to months of the calendar
 	Zone      string        // IANA time zone of Calendar; empty: UTC
 	Tail
 }
 
-// parseFixedWindow makes a FixedWindow of the parsed notation, or fails if its options contradict each other.
+// parseFixedWindow makes a FixedWindow of the parsed notation, or fails if the period is missing or its options
+// contradict each other.
 func parseFixedWindow(p *parser) (Algorithm, error) {
 	a := FixedWindow{Amount: p.amount, Period: p.period, Calendar: p.calendar, Tail: p.Tail}
 	_, a.FromFirst = p.takeOption("from-first")
@@ -138,7 +139,7 @@ func (a SlidingWindow) bound() Bound {
 
 // SlidingLog keeps every admitted request until it is Period old, and admits while their costs sum up to no more than
 // Amount: the exact sliding window, at the price of a row per request. With History, all attempts are kept for that
-// long, also refused ones, each with its transaction number.
+// long, also refused ones, each with its number in the log: see [Attempt].
 //
 //	sliding-log 5/1m history 30d block 15m
 type SlidingLog struct {

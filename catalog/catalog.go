@@ -189,7 +189,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 		c.lastErr.Store(nil)
 	}
 	version, _ := c.Version()
-	c.observer.Looked(Look{Version: version, Took: sched.Since(begin), Err: err})
+	c.observer.Refreshed(Refresh{Version: version, Took: sched.Since(begin), Err: err})
 	return err
 }
 

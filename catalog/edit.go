@@ -157,8 +157,8 @@ func (c *Catalog) Rollback(ctx context.Context, by By, version int64, names ...s
 	})
 }
 
-// Back reads the catalog, and returns what Rollback would change.
-func (c *Catalog) Back(ctx context.Context, version int64, names ...string) ([]store.Change, error) {
+// PreviewRollback reads the catalog, and returns what Rollback would change.
+func (c *Catalog) PreviewRollback(ctx context.Context, version int64, names ...string) ([]store.Change, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}

@@ -362,7 +362,7 @@ func TestApplyDefinesPlans(t *testing.T) {
 	if _, err := c.Rollback(t.Context(), admin, version); err != nil {
 		t.Fatal(err)
 	}
-	plan, overrides, err := c.Has(t.Context(), "bob", "login")
+	plan, overrides, err := c.OfKey(t.Context(), "bob", "login")
 	if err != nil || plan != nil || overrides != nil || c.Plans()[0].Retired {
 		t.Errorf("after the rollback bob has %v, %v, %v; plans %+v; want none for bob, and pro not retired",
 			plan, overrides, err, c.Plans())

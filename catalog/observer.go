@@ -5,15 +5,15 @@ import "time"
 // Observer receives the events of a catalog, for metrics. Several goroutines call its methods
 // at once, and each waits until the method returns.
 type Observer interface {
-	// Looked is called after each read of the catalog.
-	Looked(Look)
+	// Refreshed is called after each read of the catalog.
+	Refreshed(Refresh)
 	// Applied is called after each attempt to apply a file. headgate serve calls it also for a file that
 	// cannot be read.
 	Applied(Application)
 }
 
-// Look is one read of the catalog, which looks for a newer version.
-type Look struct {
+// Refresh is one read of the catalog, which looks for a newer version.
+type Refresh struct {
 	Version int64 // the version in force after the read; 0: none was ever read, or written
 	Took    time.Duration
 	Err     error // why nothing was read; the version that was read before stays in force
@@ -32,5 +32,5 @@ type Application struct {
 // noObserver ignores all events, for a Config without an Observer.
 type noObserver struct{}
 
-func (noObserver) Looked(Look)         {}
+func (noObserver) Refreshed(Refresh)   {}
 func (noObserver) Applied(Application) {}

@@ -12,11 +12,11 @@ import (
 )
 
 type recordingObserver struct {
-	reads []catalog.Look
+	reads []catalog.Refresh
 	files []catalog.Application
 }
 
-func (o *recordingObserver) Looked(l catalog.Look)         { o.reads = append(o.reads, l) }
+func (o *recordingObserver) Refreshed(l catalog.Refresh)   { o.reads = append(o.reads, l) }
 func (o *recordingObserver) Applied(a catalog.Application) { o.files = append(o.files, a) }
 
 func TestObserverReceivesReadsAndFiles(t *testing.T) {

@@ -153,7 +153,8 @@ func (s *snapshot) unknownPlan(name string) error {
 
 // Assign gives plans to keys and prefixes, as one version, and returns its number. It replaces the plan that a key or
 // prefix had. What a key has used of a limit stays. The error is headgate.ErrInvalid for an unknown plan, an empty
-// prefix, an end that is over or after 2255, and if the catalog would have more than 10,000 items of prefixes.
+// prefix, an end that is over or after 2255, and if the catalog would have more than 10,000 plans and overrides of
+// prefixes together.
 func (c *Catalog) Assign(ctx context.Context, by By, list ...Assignment) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
@@ -194,9 +195,10 @@ func (c *Catalog) PrefixAssignments() (list []Assignment) {
 	return list
 }
 
-// Has reads the plan of a key, nil if there is none, and the key's overrides of these limits, ordered by limit. Their
-// ends may be over. It leaves out the plans and overrides of prefixes.
-func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
+// OfKey reads the plan of a key, nil if there is none, and the key's overrides of these limits, ordered by limit. Their
+// ends may be over. It leaves out the plans and overrides of prefixes, and fails if this program cannot read one of the
+// overrides.
+func (c *Catalog) OfKey(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
 	found, err := c.itemsOf(ctx, key, limits)
 	if err != nil {
 		return nil, nil, err

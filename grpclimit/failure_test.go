@@ -69,6 +69,7 @@ func TestFailOpenAndModesWhenTheStoreIsAway(t *testing.T) {
 			if errCount.Load() != 2 || header["ratelimit"] != nil || trailer["ratelimit"] != nil {
 				t.Errorf("%s: got %d errors, %v, %v; want 2, no fields", name, errCount.Load(), header, trailer)
 			}
+			// With PerMessage the handler of a stream runs before the first charge.
 			if served := srv.served.Load() > 0; !perMessage && served != (tt.want == codes.OK) {
 				t.Errorf("%s: got %d calls served", name, srv.served.Load())
 			}
@@ -114,7 +115,7 @@ func TestStatusOfChargesWithErrors(t *testing.T) {
 		want   codes.Code
 		field  string // of BadRequest
 		msg    string
-		errors int64 // calls of OnError
+		errors int64 // calls of OnError in mode Enforce; in shadow mode errors of the client count too, so always 1
 	}{
 		"no key": {
 			grpclimit.Charge{Limit: limit, Key: grpclimit.ByMetadata("Api-Key")},
@@ -178,7 +179,8 @@ func TestStatusOfChargesWithErrors(t *testing.T) {
 	}
 }
 
-// TestLogLinesLeaveKeysOut checks that the log lines of refusals in shadow mode and of errors leave the key out.
+// TestLogLinesLeaveKeysOut checks that the log lines of refusals in shadow mode and of errors leave the key out. Of the
+// two errors only the first is logged at once: Logger gets at most one line a second of each kind.
 func TestLogLinesLeaveKeysOut(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 1/1h from-first")

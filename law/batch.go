@@ -6,7 +6,7 @@ package law
 //
 // Each invalid group fails alone, with Outcome.Err. All groups fail if the clock is above Max, such as one that counts
 // nanoseconds: no cell would be empty later than that. Where an outcome or a receipt is about an entry in Record.Add,
-// its EntryNumber is less than 0: see [Record.Number].
+// its EntryNumber is less than 0: see [Record.SetEntryNumber].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	for i, j := 0, GroupEnd(ops, 0); i < len(ops); i, j = j, GroupEnd(ops, j) {
 		group := ops[i:j]

@@ -36,7 +36,7 @@ func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	law.Apply(ops, outs, 0, records)
 	c.Write(record, &c.lastEntry)
 	for i := range outs {
-		record.Number(&outs[i])
+		record.SetEntryNumber(&outs[i])
 	}
 	return outs
 }

@@ -32,13 +32,16 @@ func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 		c := countersAt(s, p, now)
 		return c.fitsAt(p, need, p.Capacity)
 	case p.Kind == Bucket && p.Anchor != Calendar && s.EmptyAt < Max:
-		over := max(0, used-(p.Capacity-need)) // has to drain of used, all of which has drained at EmptyAt
+		over := max(0, used-(p.Capacity-need)) // the part of used that has to drain first
+		if s.Prev > 0 && !p.isWindow() {       // EmptyAt may be later than the level needs
+			return min(s.EmptyAt, p.after(s.At, over))
+		}
 		return s.EmptyAt - (ceilDiv(used, p.Drain)-ceilDiv(over, p.Drain))*p.Step
 	}
 	return s.EmptyAt
 }
 
-// InUse returns how many credits of the op's limit a cell has in use at the store's time clock. It reads only Params
+// InUse returns how many credits of the op's limit a cell has in use at clock, the store's time. It reads only Params
 // and Window of the op. For a cell with a log it is an upper bound: it still counts entries that have expired since the
 // cell was last written, because only the log itself would tell.
 func (s State) InUse(op *Op, clock int64) int64 {
@@ -51,7 +54,7 @@ func (s State) InUse(op *Op, clock int64) int64 {
 
 // Params returns parameters with which InUse works for a cell whose limit is not known. The result is that of the
 // limit, except for a bucket that takes several steps to drain: the parameters have the smallest possible drain, so the
-// result is up to one drain too high, or higher if credits were given back.
+// result is up to one drain too high, or higher if credits were given back or the limit was changed.
 func (s State) Params() Params {
 	p := Params{Kind: s.Kind, Unit: s.Unit, Step: s.Step}
 	p.Capacity = p.Highest()

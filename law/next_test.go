@@ -10,7 +10,7 @@ import (
 )
 
 // TestNextAtIsWhenOneFits checks that a cost of 1, or of the capacity if that is less, is refused just before NextAt
-// and passes at it.
+// and passes at it, also of cells to which charges were given back, and whose limit was changed.
 func TestNextAtIsWhenOneFits(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]law.Params{
@@ -26,7 +26,7 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 		"log of parts":  {Kind: law.Log, Unit: 1000, Capacity: 2500, Step: second},
 		"log of half":   {Kind: law.Log, Unit: 1000, Capacity: 500, Step: second},
 	} {
-		rng, checks := rand.New(rand.NewPCG(1, 2)), 0
+		rng, checks, original := rand.New(rand.NewPCG(1, 2)), 0, p
 		cell, lastEntry := (*cells.Cell)(nil).Clone(), int64(0)
 		decide := func(op law.Op, clock int64) law.Outcome {
 			op.Cell = law.Cell{Limit: name, Key: "k"}
@@ -37,9 +37,16 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 		}
 		clock := int64(1_800_000_000_123_457)
 		cost := min(p.Unit, p.Capacity)
-		for range 20_000 {
+		for range 30_000 {
+			if original.Kind == law.Bucket && original.Drain < law.Max && rng.IntN(500) == 0 {
+				p.Step = original.Step * (1 + rng.Int64N(4))
+			}
 			op := law.Op{Verb: law.Take, Params: p, Cost: 1 + rng.Int64N(cost), Count: 1}
 			out := decide(op, clock)
+			if p.Kind != law.Log && out.Granted == 1 && rng.IntN(8) == 0 {
+				decide(law.Back(&op, &out, 1+rng.Int64N(op.Cost)), clock)
+				continue
+			}
 			if out.Granted == 0 || p.Capacity-out.Used >= cost {
 				if out.Granted == 1 && out.RetryAt != 0 {
 					t.Fatalf("%s: %d in use, and a grant has RetryAt %d, want 0", name, out.Used, out.RetryAt)

@@ -65,9 +65,9 @@ type Lowered struct {
 	ExpiresAt int64 // ExpiresAt of the entry
 }
 
-// Number replaces the provisional EntryNumber of an outcome by the number under which the store keeps the entry, once
-// the store has set the numbers of Add.
-func (r *Record) Number(out *Outcome) {
+// SetEntryNumber replaces the provisional EntryNumber of an outcome by the number under which the store keeps the
+// entry, once the store has set the numbers of Add.
+func (r *Record) SetEntryNumber(out *Outcome) {
 	if out.EntryNumber < 0 {
 		out.EntryNumber = r.Add[-out.EntryNumber-1].Number
 	}

@@ -222,7 +222,7 @@ func (b *body) readLine() {
 		}
 	}
 	if data := eventData(b.buffer); data != nil {
-		if bytes.Contains(data, []byte("_tokens")) && b.usage.Add(data) {
+		if bytes.Contains(data, []byte("_tokens")) && b.usage.Update(data) {
 			b.hasReport = true
 		}
 		if count := b.call.options.Count; count != nil {
@@ -241,7 +241,7 @@ func (b *body) Close() error {
 	b.closeOnce.Do(func() {
 		b.closeErr = b.source.Close()
 		if b.lines == nil {
-			b.hasReport = b.usage.Add(b.buffer)
+			b.hasReport = b.usage.Update(b.buffer)
 		}
 		if err := b.call.Settle(b.ctx, b.finalUsage()); err != nil && b.call.options.Failed != nil {
 			b.call.options.Failed(err)

@@ -70,9 +70,9 @@ type message struct {
 	Response struct{ Usage *report } `json:"response"` // in OpenAI's response.completed
 }
 
-// Add reads the usage in an answer, in an event of a stream, or in a usage object, and reports whether there is any.
-// The counts of a stream are totals, so later counts replace earlier ones.
-func (u *Usage) Add(text []byte) (found bool) {
+// Update sets the counts that an answer, an event of a stream, or a usage object reports, and reports whether there are
+// any. The counts of a stream are totals, so they replace earlier ones: to sum up calls, use a Usage for each.
+func (u *Usage) Update(text []byte) (found bool) {
 	var m message
 	var mismatch *json.UnmarshalTypeError // a member of another type, such as a message that is text
 	if err := json.Unmarshal(text, &m); err != nil && !errors.As(err, &mismatch) {
@@ -94,7 +94,7 @@ func (u *Usage) set(r *report) {
 		inputDetails  *details
 	}{{r.Prompt, r.Completion, r.PromptDetails}, {r.Input, r.Output, r.InputDetails}} {
 		if counts.input != nil {
-			*u = Usage{Input: max(0, *counts.input), Output: u.Output}
+			*u = Usage{Input: max(0, *counts.input), Output: u.Output} // without the cached tokens of an earlier report
 			if d := counts.inputDetails; d != nil {
 				u.CachedInput = min(max(0, d.Cached), u.Input)
 				u.CacheWrite = min(max(0, d.Write), u.Input-u.CachedInput)

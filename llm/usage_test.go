@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/llm"
 )
 
-// TestUsageAddReadsBothProviders reads answers and streams of OpenAI's two APIs and of Anthropic's API.
-func TestUsageAddReadsBothProviders(t *testing.T) {
+// TestUsageUpdateReadsBothProviders reads answers and streams of OpenAI's two APIs and of Anthropic's API.
+func TestUsageUpdateReadsBothProviders(t *testing.T) {
 	for name, tt := range map[string]struct {
 		texts []string
 		want  llm.Usage
@@ -62,7 +62,7 @@ func TestUsageAddReadsBothProviders(t *testing.T) {
 		var u llm.Usage
 		found := false
 		for _, text := range tt.texts {
-			found = u.Add([]byte(text)) || found
+			found = u.Update([]byte(text)) || found
 		}
 		if u != tt.want || !found {
 			t.Errorf("%s: got %+v, want %+v", name, u, tt.want)
@@ -70,7 +70,7 @@ func TestUsageAddReadsBothProviders(t *testing.T) {
 	}
 	u := llm.Usage{Input: 3}
 	for _, text := range []string{"", "{", "null", "[]", `"x"`, `{"usage":7}`, `{"usage":{}}`, `{"usage":null}`, `{"message":{}}`} {
-		if u.Add([]byte(text)) || u != (llm.Usage{Input: 3}) {
+		if u.Update([]byte(text)) || u != (llm.Usage{Input: 3}) {
 			t.Errorf("%s: got %+v, want no usage and no change", text, u)
 		}
 	}
@@ -124,7 +124,7 @@ func TestPricesFindAndCost(t *testing.T) {
 	}
 }
 
-// FuzzUsage checks that no count is negative. For texts without 0 and -, Add reports a usage exactly if it sets one.
+// FuzzUsage checks that no count is negative. For texts without 0 and -, Update reports a usage exactly if it sets one.
 func FuzzUsage(f *testing.F) {
 	for _, text := range []string{
 		`{"usage":{"prompt_tokens":9223372036854775807,"prompt_tokens_details":{"cached_tokens":9223372036854775807}}}`,
@@ -134,8 +134,9 @@ func FuzzUsage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		u := llm.Usage{}
-		if u.Add([]byte(text)) != (u != llm.Usage{}) && !strings.Contains(text, "0") && !strings.Contains(text, "-") {
-			t.Errorf("%s: got %+v, want a usage exactly if Add reports one", text, u)
+		found := u.Update([]byte(text))
+		if found != (u != llm.Usage{}) && !strings.Contains(text, "0") && !strings.Contains(text, "-") {
+			t.Errorf("%s: got %+v, want a usage exactly if Update reports one", text, u)
 		}
 		if min(u.Input, u.CachedInput, u.CacheWrite, u.LongCacheWrite, u.Output) < 0 {
 			t.Errorf("%s: got %+v, want no count below 0", text, u)

@@ -91,8 +91,8 @@ type Query struct {
 	Max     int      // at most this many; 0: DefaultMax
 }
 
-// Most returns Max, or DefaultMax if Max is 0 or less.
-func (q *Query) Most() int {
+// PageSize returns Max, or DefaultMax if Max is 0 or less.
+func (q *Query) PageSize() int {
 	if q.Max <= 0 {
 		return DefaultMax
 	}

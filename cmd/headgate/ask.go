@@ -15,10 +15,10 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
-	"github.com/headgate/headgate/internal/front/coalesce"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/store"
 )
 
 // queryFlags has the flags of commands that print an answer from a store or a server.
@@ -155,6 +155,11 @@ func serverOf(cmd *cobra.Command) (string, error) {
 
 // withBackend calls do with the store or the server, and adds similar names to its error.
 func withBackend(cmd *cobra.Command, do func(backend) error) error {
+	return withWrappedBackend(cmd, func(s store.Store) store.Store { return s }, do)
+}
+
+// withWrappedBackend calls do with the server, or with the store behind wrappers, and adds similar names to its error.
+func withWrappedBackend(cmd *cobra.Command, wrap func(store.Store) store.Store, do func(backend) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -167,11 +172,11 @@ func withBackend(cmd *cobra.Command, do func(backend) error) error {
 		s := serverBackend(url, token.Value, 15*time.Second)
 		return withSuggestion(cmd, s, do(s))
 	}
-	c, _, opened, err := openPlace(cmd)
+	c, _, s, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}
-	s := coalesce.New(opened, nil) // import charges from many goroutines
+	s = wrap(s)
 	names := newCatalogNames(cmd.Context(), s, c)
 	local := newService(s, c, names)
 	local.ActAs(changeAuthor("").Author)

@@ -22,6 +22,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 )
 
 // importLife is how long a store remembers what was imported: a second import of the same rows charges nothing.
@@ -57,7 +59,8 @@ func newImportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withBackend(cmd, func(s backend) error { return importUses(cmd, s, uses) })
+			share := func(s store.Store) store.Store { return front.New(s, &front.Config{SweepEvery: -1}) }
+			return withWrappedBackend(cmd, share, func(s backend) error { return importUses(cmd, s, uses) })
 		},
 	}
 	addPlaceSettings(cmd)

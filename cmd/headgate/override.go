@@ -237,7 +237,7 @@ func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []strin
 		for _, l := range c.List() {
 			limits = append(limits, l.Name())
 		}
-		_, keyOverrides, err = c.Has(ctx, args[0], limits...)
+		_, keyOverrides, err = c.OfKey(ctx, args[0], limits...)
 	}
 	for _, f := range append(prefixOverrides, keyOverrides...) {
 		line := overrideLine{

@@ -131,7 +131,7 @@ func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after st
 		list, err = c.Assignments(cmd.Context(), after, maxKeys)
 		return append(prefixes, list...), err
 	}
-	keyAssignment, _, err := c.Has(cmd.Context(), args[0])
+	keyAssignment, _, err := c.OfKey(cmd.Context(), args[0])
 	if keyAssignment != nil {
 		list = append(list, *keyAssignment)
 	}

@@ -39,8 +39,8 @@ func TestConfigFileChangedBackIsApplied(t *testing.T) {
 	}
 }
 
-// TestLostCatalogIsRestoredFromTheConfigFile empties the store of two servers with a file each. The newer file is in
-// force again, and the servers do not overwrite each other's limits.
+// TestLostCatalogIsRestoredFromTheConfigFile empties, twice, the store of two servers with a file each. Each time the
+// file that was applied last is in force again, and the servers do not overwrite each other's limits.
 func TestLostCatalogIsRestoredFromTheConfigFile(t *testing.T) {
 	t.Parallel()
 	redis, err := (&dbtest.Config{}).Redis(t.Context()) // not shared: the test empties it
@@ -80,6 +80,7 @@ func TestLostCatalogIsRestoredFromTheConfigFile(t *testing.T) {
 	if output := servers[1].stop(t); !strings.Contains(output, "lost") {
 		t.Errorf("got %q from the server, want that the catalog was lost", output)
 	}
+	// After a loss each server restores its file at most once: the newer one at once (1), or after the older one (2).
 	if v := newestVersion(); v != "1" && v != "2" {
 		t.Errorf("the newest version is %s, want 1 or 2", v)
 	}

@@ -19,7 +19,7 @@ import (
 type screen struct {
 	out        io.Writer
 	fd         int       // descriptor of the terminal whose page it is; below 0 if there is no page
-	keys       chan byte // bytes of the keys that are pressed; nil if the input is no terminal
+	keys       chan byte // bytes of the keys that are pressed; nil without a page, or if the input is no terminal
 	inFD       int
 	inputState *term.State // state that close restores
 }
@@ -70,7 +70,8 @@ func (s *screen) close() {
 	}
 }
 
-// size returns the width and height of the page in characters, or zeros if there is no page.
+// size returns the width and height of the page in characters, 80 and 24 if the terminal does not say or is too low for
+// a table, or zeros if there is no page.
 func (s *screen) size() (width, height int) {
 	if !s.isPage() {
 		return 0, 0
@@ -164,9 +165,10 @@ func (b *progressBar) show(phase replay.Phase, done, total int64) {
 	b.terminalLine.show(text)
 }
 
-// repeat draws tables until the context ends or the user quits. It pauses for interval, or for as long as the table
-// before took, if that is longer. If count is not 0, it stops after that many tables, and they stay. draw returns the
-// lines of a table. It gets the width and height of the page, or zeros if there is none.
+// repeat draws tables until the context or the input ends or the user quits. It pauses for interval, or for as long as
+// the table before took, if that is longer. If count is not 0, it stops after that many tables, and they stay. draw
+// returns the lines of a table. It gets the width and height of the page, or zeros if there is none. Its error ends
+// repeat for the first table or without a page; later it is shown on the page.
 func repeat(cmd *cobra.Command, interval time.Duration, count int, draw func(width, height int) ([]string, error),
 ) error {
 	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout(), count > 0)
@@ -206,7 +208,7 @@ func cutLines(lines []string, width int) []string {
 	return lines
 }
 
-// fitText cuts text to a width, or fills it up with spaces.
+// fitText cuts text to a width of 1 or more, or fills it up with spaces.
 func fitText(text string, width int) string {
 	used := 0
 	for i, r := range text {
@@ -227,7 +229,8 @@ func textWidth(text string) (n int) {
 	return n
 }
 
-// runeWidth returns how many columns a letter takes: 2 from U+1100 on, also where only some terminals need them.
+// runeWidth returns how many columns a letter takes: 2 from U+1100 on, also where only some terminals need them, but 1 for
+// the … of fitText and for curveBars.
 func runeWidth(r rune) int {
 	if r >= 0x1100 && r != '…' && !strings.ContainsRune(curveBars, r) {
 		return 2

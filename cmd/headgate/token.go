@@ -23,7 +23,8 @@ func newTokenCommand() *cobra.Command {
 		Long: "Make, list and remove the tokens by which a server knows its callers (headgate serve --tokens FILE).\n" +
 			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch.\n" +
 			"A server reads it again within two seconds of a change. Roles are take (charge, check, settle),\n" +
-			"read (look at limits and keys) and admin (both, and reset and block).",
+			"read (look at limits and keys) and admin (both, and reset, refund, block, and change limits, plans\n" +
+			"and overrides).",
 		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -38,7 +39,8 @@ func newTokenNewCommand() *cobra.Command {
 		Use:   "new NAME --role ROLE",
 		Short: "Make a token, print it once, and add its hash to the file",
 		Long: "Make a token, print it on the standard output, and add its hash to the file. It is shown only now.\n" +
-			"Without --tokens no file is changed, and the entry for one is printed on the standard error.\n\n" +
+			"Without a file (--tokens, or that setting elsewhere) nothing is changed, and the entry for one is\n" +
+			"printed on the standard error.\n\n" +
 			"To replace a token while both are accepted: make another one with --another, give it to the\n" +
 			"caller, and remove the hash of the first one from the file.",
 		Example: "  headgate token new checkout --role take --limits 'api*' --tokens tokens.yaml\n" +

@@ -120,7 +120,7 @@ func TestAccountsCannotBeEnumerated(t *testing.T) {
 
 // TestRunServes starts the program, and sends it a request.
 func TestRunServes(t *testing.T) {
-	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // no other program gets this port meanwhile
+	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // no other test takes this port meanwhile
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- run(ctx, "sqlite::memory:", addr) }()

@@ -5,7 +5,7 @@
 //	go run ./examples/outgoing -url https://example.com/ -limit 'token-bucket 1/s' -calls 3
 //
 // Requests wait for their start instead of failing. When the server answers 429 with Retry-After, every process that
-// shares the store pauses until that time, and the request is sent again.
+// shares the store pauses its requests to that host until then, and the request is sent again.
 package main
 
 import (
@@ -58,7 +58,8 @@ func get(ctx context.Context, client *http.Client, url string) (status string, e
 	if err != nil {
 		return "", err
 	}
-	resp, err := client.Do(req) // errors.Is(err, headgate.ErrDenied): the limit refused, nothing was sent
+	// headgate.ErrDenied: the limit refused. What was sent, if anything, was answered with 429, 503 or 403.
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +91,7 @@ func run(ctx context.Context, out io.Writer, storeURL, url string, calls int) er
 		defer server.Close()
 		url = server.URL
 	}
-	limiter, s, err := open.Limiter(ctx, storeURL, nil) // callers that come at once share statements
+	limiter, s, err := open.Limiter(ctx, storeURL, nil)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// MaxTime is the latest time of a request, 142 years after 1970, since the laws count no further.
+// MaxTime is the latest time of a request, in microseconds since 1970 (142 years later): the laws accept no later one.
+// Times in this file are such microseconds, and above 0.
 const MaxTime = 1 << 52
 
 const dayMicros = 86_400_000_000
@@ -15,12 +16,12 @@ const dayMicros = 86_400_000_000
 // monthNames are the names of months. Package time would also accept them in another case.
 var monthNames = []byte("JanFebMarAprMayJunJulAugSepOctNovDec")
 
-// parseTime reads a time up to MaxTime by a layout of package time. seconds is the index of the seconds in text:
+// parseTime reads a time up to MaxTime by a layout of package time. secondsAt is the index of the seconds in text:
 // package time has no leap second, which parseTime reads as the next second.
-func parseTime(layout, text string, seconds int) (us int64, ok bool) {
+func parseTime(layout, text string, secondsAt int) (us int64, ok bool) {
 	leap := time.Duration(0)
-	if strings.HasPrefix(text[seconds:], "60") {
-		text, leap = text[:seconds]+"59"+text[seconds+2:], time.Second
+	if strings.HasPrefix(text[secondsAt:], "60") {
+		text, leap = text[:secondsAt]+"59"+text[secondsAt+2:], time.Second
 	}
 	t, err := time.Parse(layout, text)
 	us = t.Add(leap).UnixMicro()
@@ -58,8 +59,8 @@ func parseRFC3339(text []byte) (us int64, ok bool) {
 	return parseTime("2006-01-02T15:04:05"+layout, string(text[:10])+"T"+clock+zone, 17)
 }
 
-// parseEpoch reads seconds since the epoch, with a fraction or an exponent. It reads larger numbers as milliseconds,
-// microseconds or nanoseconds.
+// parseEpoch reads seconds since the epoch, with a fraction or an exponent. Of more than 11 digits before the point it
+// reads milliseconds, of more than 14 microseconds, of more than 17 nanoseconds.
 func parseEpoch(b []byte) (us int64, ok bool) {
 	whole, frac, _ := strings.Cut(string(b), ".")
 	if !onlyDigits(whole + frac) {

@@ -40,7 +40,7 @@ func (b *buffer) Reset() {
 	b.out.Reset()
 }
 
-// newLogger returns a logger whose lines have no time, its output and its handler.
+// newLogger returns a logger, the buffer it writes to, and its handler. Lines are written without the time.
 func newLogger() (*slog.Logger, *buffer, *lograte.Handler) {
 	out := new(buffer)
 	h := lograte.New(slog.NewTextHandler(
@@ -58,7 +58,8 @@ func lines(out *buffer) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// TestAFloodIsALineASecond logs 5000 equal records in 5 s, and another one. The counts of the lines must add up to all.
+// TestAFloodIsALineASecond logs 5000 records of one class in 5 s, then one of Info. The counts of the lines must add up
+// to 5001.
 func TestAFloodIsALineASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, out, h := newLogger()

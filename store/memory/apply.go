@@ -131,7 +131,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (full
 				r.Add[k].Number = s.lastNumber.Add(1)
 			}
 		}
-		r.Number(&outs[i])
+		r.SetEntryNumber(&outs[i])
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.firstOp == i {
@@ -244,7 +244,7 @@ func (w *work) updateLog() {
 		w.receipts = &register{}
 	}
 	for i := range r.Admit {
-		r.Number(&r.Admit[i].Outcome)
+		r.SetEntryNumber(&r.Admit[i].Outcome)
 		w.receipts.admit(r.Admit[i], r.Admit[i].Outcome.Clock)
 	}
 }

@@ -34,7 +34,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	defer func() { s.listing <- struct{}{} }()
 	clock = s.clock()
-	page := firstCells{max: q.Most()}
+	page := firstCells{max: q.PageSize()}
 	for i := range s.tables {
 		if s.tables[i].Load() != nil {
 			t := s.lock(i)

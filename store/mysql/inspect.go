@@ -42,7 +42,7 @@ func selectCells(q store.Query, now int64) string {
 	if q.After != (law.Cell{}) {
 		b.WriteString(" AND " + afterCell(q.After))
 	}
-	fmt.Fprintf(&b, " ORDER BY limit_name, cell_key LIMIT %d", q.Most())
+	fmt.Fprintf(&b, " ORDER BY limit_name, cell_key LIMIT %d", q.PageSize())
 	return b.String()
 }
 

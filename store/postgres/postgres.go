@@ -196,7 +196,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	maxCells := q.Most()
+	maxCells := q.PageSize()
 	if err := s.db.QueryRow(ctx, `select (extract(epoch from pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
 	}

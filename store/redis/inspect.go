@@ -43,7 +43,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
 	slices.SortFunc(list, func(a, b store.Cell) int { return a.Compare(b.Cell) })
 	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
-	return list[:min(q.Most(), len(list))], clock, nil
+	return list[:min(q.PageSize(), len(list))], clock, nil
 }
 
 // clock returns the time of the server that has a key, in microseconds. It runs a script, since the command TIME names

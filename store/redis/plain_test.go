@@ -11,7 +11,8 @@ import (
 )
 
 // TestPlainChargesMatchPackageLaw charges few cells often, by limits that change but mostly keep their unit. The
-// numbers are so small that levels become empty or full exactly at a step. Some ops are not plain.
+// numbers are so small that levels become empty or full exactly at a step. Some ops are not plain, and the clock
+// sometimes goes back.
 func TestPlainChargesMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -21,7 +22,7 @@ func TestPlainChargesMatchPackageLaw(t *testing.T) {
 	var records [cells]*law.Record
 	now, admitted, decided := testTime, 0, 0
 	for n := range batches {
-		if n%20 == 0 {
+		if n%20 == 0 { // new cells: the keys below have n/20 in them
 			for i := range records {
 				records[i] = &law.Record{Log: &sliceLedger{}}
 			}
@@ -54,7 +55,7 @@ func TestPlainChargesMatchPackageLaw(t *testing.T) {
 			case 3, 4, 5:
 				ops[i].Partial = true
 			case 6:
-				ops[i].Now -= 2_000_000 + g.Int64N(3)
+				ops[i].Now -= law.PlainSlack + g.Int64N(3) // at or past the slack, where a cell is healed
 			}
 			out := make([]law.Outcome, 1)
 			law.Apply(ops[i:i+1], out, testTime, []*law.Record{records[k]})

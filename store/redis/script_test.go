@@ -168,7 +168,7 @@ func (l *sliceLedger) applyRecord(r *law.Record, number int64) {
 	}
 	l.entries = append(l.entries, r.Add...)
 	for _, receipt := range r.Admit {
-		r.Number(&receipt.Outcome)
+		r.SetEntryNumber(&receipt.Outcome)
 		r.Receipts.(mapReceipts)[receipt.ID] = receipt
 	}
 	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil

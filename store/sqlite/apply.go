@@ -134,7 +134,7 @@ func (t *transaction) save(c *rows.Cell) error {
 	}
 	for i := range c.Admit {
 		a := &c.Admit[i]
-		c.Number(&a.Outcome)
+		c.SetEntryNumber(&a.Outcome)
 		idsUntil = max(idsUntil, a.KeepUntil) // until then the cell remembers ids
 		if t.err == nil {
 			t.err = t.requests.admit(c.Name, a)

@@ -267,7 +267,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 			&c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason,
 		}
 	}, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		from cells where true`+where+` order by limit_name, key limit ?`, append(args, q.Most())...)
+		from cells where true`+where+` order by limit_name, key limit ?`, append(args, q.PageSize())...)
 	return cells, clock, err
 }
 

@@ -47,7 +47,7 @@ func testKeys(t *testing.T, s store.Store) {
 		op := take("keys together", k, bucket(1, 1), 1, T0)
 		op.Group = uint32(i)
 		ops = append(ops, op, op)
-		ops[len(ops)-1].Group = uint32(i + len(distinctKeys)*2)
+		ops[len(ops)-1].Group = uint32(i + len(distinctKeys)) // another request than the op before
 	}
 	for i, out := range apply(t, s, ops...) {
 		if want := int64(1 - i%2); out.Granted != want {
@@ -68,7 +68,7 @@ func testTexts(t *testing.T, s store.Store) {
 		limit := fmt.Sprint("texts ", p.Kind)
 		for _, k := range distinctKeys {
 			id := k + "."
-			for len(id) > law.MaxName {
+			for len(id) > law.MaxID { // shortened from the front, so that it stays valid UTF-8 and keeps its end
 				_, size := utf8.DecodeRuneInString(id)
 				id = id[size:]
 			}
@@ -80,15 +80,15 @@ func testTexts(t *testing.T, s store.Store) {
 				}
 				return applyOne(t, s, o)
 			}
-			withID := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
-			if out, retry := op(law.Take, withID), op(law.Take, withID); out.Granted != 1 || !retry.Replayed ||
+			setID := func(o *law.Op) { o.ID, o.TTL = id, hour }
+			if out, retry := op(law.Take, setID), op(law.Take, setID); out.Granted != 1 || !retry.Replayed ||
 				retry.Granted != 1 {
 				t.Errorf("%s: %q with its id: got %+v, then %+v", limit, k, out, retry)
 			}
 			if got := op(law.Check, nil); got.Granted != 1 || got.Used != 2*p.Unit {
 				t.Errorf("%s: %q: check: got %+v", limit, k, got)
 			}
-			op(law.Block, func(o *law.Op) { o.TTL, o.Reason = 3_600_000_000, k })
+			op(law.Block, func(o *law.Op) { o.TTL, o.Reason = hour, k })
 			if got := op(law.Take, nil); got.Granted != 0 {
 				t.Errorf("%s: %q: got %+v, want it blocked", limit, k, got)
 			}
@@ -122,7 +122,7 @@ func expectInspected(t *testing.T, i store.Inspector, cell law.Cell, reason, id 
 	}
 }
 
-// testBadKeys charges keys that every store must refuse.
+// testBadKeys takes, checks, blocks and resets keys that every store must refuse.
 func testBadKeys(t *testing.T, s store.Store) {
 	for _, k := range []string{"a\x00b", "\x00", "\xff", "a\xc3", strings.Repeat("k", law.MaxKey+1), "\xed\xa0\x80"} {
 		for _, verb := range []law.Verb{law.Take, law.Check, law.Block, law.Reset} {

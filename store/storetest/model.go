@@ -35,7 +35,7 @@ func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
 		o.cells[c].Write(r, &o.lastEntry)
 	}
 	for i, r := range records {
-		r.Number(&outs[i])
+		r.SetEntryNumber(&outs[i])
 	}
 }
 

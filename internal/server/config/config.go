@@ -31,8 +31,8 @@ type Config struct {
 	Revision       int64                // a newer file has a greater one; 0: not set
 	Limits         []catalog.Definition // nil: the files have no limits member
 	Plans          []catalog.Plan
-	Prices         llm.Prices // of a million tokens, by model
-	Notations      Notations  // bounds on notations; the server sets them, by Reader.Notations
+	Prices         llm.Prices     // of a million tokens, by model
+	NotationBounds NotationBounds // the server sets them, by Reader.NotationBounds
 
 	Rules *rules.Rules // charges of HTTP requests; nil: the files have no rules
 
@@ -96,7 +96,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if err != nil {
 		return l, err
 	}
-	return l, c.Notations.check(l)
+	return l, c.NotationBounds.check(l)
 }
 
 // Limit returns the limit of a name, from the file, or of a notation.

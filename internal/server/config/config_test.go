@@ -189,8 +189,9 @@ func TestValuesOfSettings(t *testing.T) {
 func TestNotationsAreBounded(t *testing.T) {
 	c := &config.Config{}
 	r := c.Reader(noFlags)
-	if c.Notations = r.Notations(); r.Err != nil || c.Notations != config.DefaultNotations {
-		t.Fatalf("%+v, %v", c.Notations, r.Err)
+	c.NotationBounds = r.NotationBounds()
+	if r.Err != nil || c.NotationBounds != config.DefaultNotationBounds {
+		t.Fatalf("%+v, %v", c.NotationBounds, r.Err)
 	}
 	for notation, ok := range map[string]bool{
 		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
@@ -220,8 +221,9 @@ func TestNotationsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	r = c.Reader(noFlags)
-	if c.Notations = r.Notations(); r.Err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
-		t.Errorf("got %+v, %v, want the bounds of the file", c.Notations, r.Err)
+	c.NotationBounds = r.NotationBounds()
+	if r.Err != nil || c.NotationBounds != (config.NotationBounds{MaxPeriod: time.Hour, Max: 3}) {
+		t.Errorf("got %+v, %v, want the bounds of the file", c.NotationBounds, r.Err)
 	}
 	for name, ok := range map[string]bool{"long": true, "token-bucket 5/1m": true, "token-bucket 5/1d": false} {
 		if _, err := c.Limit(name); (err == nil) != ok {
@@ -232,7 +234,8 @@ func TestNotationsAreBounded(t *testing.T) {
 		"notation-max-period": "soon", "max-notations": "many",
 	} {
 		r := c.Reader(oneFlag(setting, value))
-		if r.Notations(); !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
+		r.NotationBounds()
+		if !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
 			t.Errorf("--%s=%s: got %v, want ErrInvalid", setting, value, r.Err)
 		}
 	}

@@ -9,26 +9,26 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Notations bounds the notations in requests, which anybody may send. A zero field bounds nothing.
-type Notations struct {
+// NotationBounds bounds the notations in requests, which anybody may send. A zero field bounds nothing.
+type NotationBounds struct {
 	MaxPeriod time.Duration // how long a charge may count or block, or an attempt be remembered
 	Max       int           // different notations in use at a time
 }
 
-// DefaultNotations are the default bounds. The longest calendar window, a month, is a little longer than 31 days where
-// clocks are changed.
-var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
+// DefaultNotationBounds are the default bounds. The longest calendar window, a month, is a little longer than 31 days
+// where clocks are changed.
+var DefaultNotationBounds = NotationBounds{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
 
-// Notations returns the configured bounds, or the defaults.
-func (r *Reader) Notations() (n Notations) {
-	n.MaxPeriod = read(r, NotationMaxPeriod, DefaultNotations.MaxPeriod, "a length of time such as 30s, 15m or 30d",
-		headgate.ParsePeriod)
-	n.Max = cmp.Or(r.Count(MaxNotations), DefaultNotations.Max)
+// NotationBounds returns the configured bounds, or the defaults.
+func (r *Reader) NotationBounds() (n NotationBounds) {
+	n.MaxPeriod = read(r, NotationMaxPeriod, DefaultNotationBounds.MaxPeriod,
+		"a length of time such as 30s, 15m or 30d", headgate.ParsePeriod)
+	n.Max = cmp.Or(r.Count(MaxNotations), DefaultNotationBounds.Max)
 	return n
 }
 
 // check returns an error if the longest period of a notation's limit is longer than MaxPeriod.
-func (n *Notations) check(l headgate.Limit) error {
+func (n *NotationBounds) check(l headgate.Limit) error {
 	if d := LongestPeriod(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
 		return headgate.Invalid("limit",
 			"what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
@@ -37,7 +37,8 @@ func (n *Notations) check(l headgate.Limit) error {
 	return nil
 }
 
-// LongestPeriod returns the longest period of a limit: window, time until a full bucket is empty, block or history.
+// LongestPeriod returns the longest period of a limit: window, time until a full bucket is empty (2 s at least: see
+// law.Params.HealAfter), block or history.
 func LongestPeriod(l headgate.Limit) time.Duration {
 	p := l.Params()
 	us := max(p.Step, p.Block, p.History)

@@ -17,7 +17,7 @@ import (
 // Headers says which headers Envoy adds to responses. The zero value adds none.
 type Headers struct {
 	Legacy bool // X-RateLimit-Limit, -Remaining and -Reset, in seconds from now
-	Draft  bool // RateLimit and RateLimit-Policy, and Retry-After where the request is over a limit
+	Draft  bool // RateLimit and RateLimit-Policy, and Retry-After where the overall code is OVER_LIMIT
 }
 
 // ParseHeaders reads the names of kinds of headers: x-ratelimit and draft.
@@ -38,7 +38,8 @@ func ParseHeaders(names []string) (h Headers, err error) {
 // unlimitedRemaining is what remains of an unlimited descriptor: the most that an answer can say.
 const unlimitedRemaining = 1<<32 - 1
 
-// response writes the decisions about all descriptors.
+// response returns the decisions about all descriptors. The request is over the limit if any ordinary limit is, or if
+// all of its quotas (quota_mode) are: one quota with room is enough. Limits in shadow mode do not count.
 func (p *preparedRequest) response(headers Headers) *rls.RateLimitResponse {
 	r := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
@@ -59,7 +60,7 @@ func (p *preparedRequest) response(headers Headers) *rls.RateLimitResponse {
 			r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	if quotas > 0 && quotas == quotasOver { // no quota is left
+	if quotas > 0 && quotas == quotasOver {
 		r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 	}
 	if headers != (Headers{}) {

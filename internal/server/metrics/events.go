@@ -18,7 +18,7 @@ type events struct {
 	lastCompleteSweep      prometheus.Gauge
 	openings               prometheus.Counter
 	looks, applied         *prometheus.CounterVec
-	lastLook               prometheus.Gauge
+	lastRead               prometheus.Gauge
 }
 
 // classicSeconds has the upper bounds of classic buckets, in seconds.
@@ -55,7 +55,7 @@ func (e *events) register(to prometheus.Registerer) {
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
 	})
 	e.looks = counter("headgate_catalog_looks_total", "Looks at the catalog of the store.")
-	e.lastLook = gauge("headgate_catalog_read_timestamp_seconds",
+	e.lastRead = gauge("headgate_catalog_read_timestamp_seconds",
 		"When the catalog was last looked at without an error; 0: never.")
 	e.applied = counter("headgate_config_applied_total",
 		"Attempts to apply the config file to the catalog; older: a newer file is in force.")

@@ -79,11 +79,11 @@ func (m *Metrics) defined(name string) bool {
 	return ok
 }
 
-// Looked implements catalog.Observer. With a new version it removes the series of limits that the catalog has lost.
-func (m *Metrics) Looked(l catalog.Look) {
+// Refreshed implements catalog.Observer. With a new version it removes the series of limits that the catalog has lost.
+func (m *Metrics) Refreshed(l catalog.Refresh) {
 	m.looks.WithLabelValues(resultOf(l.Err)).Inc()
 	if l.Err == nil {
-		m.lastLook.SetToCurrentTime()
+		m.lastRead.SetToCurrentTime()
 	}
 	if m.version.Swap(l.Version) != l.Version && m.catalog.Load() != nil {
 		m.limits.Forget(func(limit string, _ *prometheus.CounterVec) {

@@ -350,15 +350,15 @@ func (b *browser) openViewByKeys(letter, heading string) {
 	})
 }
 
-// pageAnswer is an answer of the server.
-type pageAnswer struct {
+// answer is an answer of the server.
+type answer struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// getPage sends a request with headers such as "If-None-Match: x".
-func getPage(t *testing.T, method, address string, headers ...string) pageAnswer {
+// sendRequest sends a request without a body, and with headers such as "If-None-Match: x".
+func sendRequest(t *testing.T, method, address string, headers ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, nil)
 	if err != nil {
@@ -377,7 +377,7 @@ func getPage(t *testing.T, method, address string, headers ...string) pageAnswer
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pageAnswer{res.StatusCode, res.Header, string(text)}
+	return answer{res.StatusCode, res.Header, string(text)}
 }
 
 // navigate loads an address.

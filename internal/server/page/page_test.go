@@ -18,7 +18,7 @@ func TestFiles(t *testing.T) {
 		"/page/icon.svg": "image/svg+xml", "/page/LICENSE.uplot": "text/plain; charset=utf-8",
 	}
 	for path, contentType := range contentTypes {
-		res := getPage(t, http.MethodGet, s.base+path)
+		res := sendRequest(t, http.MethodGet, s.base+path)
 		h := res.header
 		if res.status != http.StatusOK || h.Get("Content-Type") != contentType || res.text == "" {
 			t.Errorf("%s: status %d, %s, %d bytes", path, res.status, h.Get("Content-Type"), len(res.text))
@@ -27,19 +27,19 @@ func TestFiles(t *testing.T) {
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: got %v, want the headers of the policy", path, h)
 		}
-		cached := getPage(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
+		cached := sendRequest(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
 		if cached.status != http.StatusNotModified {
 			t.Errorf("%s with its ETag: status %d, want 304", path, cached.status)
 		}
-		if head := getPage(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
+		if head := sendRequest(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
 			t.Errorf("HEAD %s: status %d", path, head.status)
 		}
-		if post := getPage(t, http.MethodPost, s.base+path); post.status < 400 {
+		if post := sendRequest(t, http.MethodPost, s.base+path); post.status < 400 {
 			t.Errorf("POST %s: status %d", path, post.status)
 		}
 	}
 	for _, path := range []string{"/page/", "/page/page.go", "/page/../page.go", "/page", "/index.html", "/page/index.html"} {
-		if res := getPage(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
+		if res := sendRequest(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
 			t.Errorf("%s: status %d", path, res.status)
 		}
 	}
@@ -56,7 +56,7 @@ func TestPolicyAllowsOnlyTheServer(t *testing.T) {
 			t.Errorf("%s allows %s", name, sources)
 		}
 	}
-	res := getPage(t, http.MethodGet, newPageServer(t, false).base+"/")
+	res := sendRequest(t, http.MethodGet, newPageServer(t, false).base+"/")
 	for _, inline := range []string{"<style", " style=", " onclick=", " onload=", "http://", "https://", "<script>"} {
 		if strings.Contains(res.text, inline) {
 			t.Errorf("the page has %q", inline)

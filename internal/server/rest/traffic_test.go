@@ -82,17 +82,18 @@ func TestTrafficOfLimitsAndTopKeys(t *testing.T) {
 		"map[admitted:[7] failed:[0] limit:api refused:[7]] map[admitted:[1] failed:[0] limit:login refused:[0]]]"; got != want {
 		t.Errorf("limits\n%s, want\n%s", got, want)
 	}
-	// A request of several charges counts for each of its keys. Only the charges that do not fit count as refused.
+	// In limits a request counts once, for the limit that its decision is about. In keys an admitted request of several
+	// charges counts for each of its keys, and a refused one for the keys of the charges that did not fit.
 	const inline = "fixed-window 1/30d \"c\" 1 4 1/1\n"
-	const top = "api \"<b>\\x01\" 2 3 2/2\n"
+	const markupKey = "api \"<b>\\x01\" 2 3 2/2\n"
 	for query, want := range map[string]string{
-		"by=used&top=3":                top + "api \"b\" 2 1 2/2\napi \"d\" 2 3 2/2\n",
-		"":                             inline + top + "api \"d\" 2 3 2/2\nlogin \"k0\" 1 2 1/1\napi \"b\" 2 1 2/2\nlogin \"k1\" 1 1 1/1\n",
+		"by=used&top=3":                markupKey + "api \"b\" 2 1 2/2\napi \"d\" 2 3 2/2\n",
+		"":                             inline + markupKey + "api \"d\" 2 3 2/2\nlogin \"k0\" 1 2 1/1\napi \"b\" 2 1 2/2\nlogin \"k1\" 1 1 1/1\n",
 		"limit=login":                  "login \"k0\" 1 2 1/1\nlogin \"k1\" 1 1 1/1\n",
 		"limit=fixed-window+1/30d":     inline,
 		"limit=api&by=used&top=0":      "",
 		"limit=fixed-window+1/29d":     "",
-		"limit=api&by=refused&top=100": top + "api \"d\" 2 3 2/2\napi \"b\" 2 1 2/2\n",
+		"limit=api&by=refused&top=100": markupKey + "api \"d\" 2 3 2/2\napi \"b\" 2 1 2/2\n",
 	} {
 		if got := keys(getTraffic(query)); got != want {
 			t.Errorf("%s:\n%swant\n%s", query, got, want)
@@ -100,7 +101,7 @@ func TestTrafficOfLimitsAndTopKeys(t *testing.T) {
 	}
 	recent := getTraffic("top=1")["keys"].([]any)[0].(map[string]any)["recent"].([]any)
 	if recent[29].(float64)+recent[28].(float64) != 4 || len(recent) != 30 {
-		t.Errorf("recent: %v, want 30 seconds, 4 refusals in the last two", recent)
+		t.Errorf("recent: %v, want 30 parts of 10 s, 4 refusals in the last two", recent)
 	}
 	away = true
 	out = getTraffic("top=2")
@@ -123,8 +124,8 @@ func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	counter := traffic.New(&traffic.Config{Clock: func() time.Time { return now }})
 	memoryStore := memory.New(&memory.Config{Names: true})
 	l := headgate.New(memoryStore, &headgate.Config{Names: c, Observer: service.Observers{counter}})
-	s := service.New(l, c, nil)
-	s.UseTraffic(counter)
+	svc := service.New(l, c, nil)
+	svc.UseTraffic(counter)
 	for _, limit := range []headgate.Limit{
 		headgate.MustNamed("api"), headgate.MustNamed("login"), headgate.MustParse("fixed-window 1/1h"),
 	} {
@@ -134,11 +135,11 @@ func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "some", Role: auth.RoleRead, Limits: []string{"api"}})
-	got, err := s.Traffic(ctx, &api.TrafficQuery{By: api.ByUsed, Top: 10, Seconds: 2}, func(int) error { return nil })
+	got, err := svc.Traffic(ctx, &api.TrafficQuery{By: api.ByUsed, Top: 10, Seconds: 2}, func(int) error { return nil })
 	if err != nil || len(got.Limits) != 1 || got.Limits[0].Limit != "api" || len(got.Keys) != 1 || got.Keys[0].Limit != "api" {
 		t.Errorf("got %+v, %v, want one limit and one key of api", got, err)
 	}
-	_, err = s.Traffic(ctx, &api.TrafficQuery{Limit: "login"}, nil)
+	_, err = svc.Traffic(ctx, &api.TrafficQuery{Limit: "login"}, nil)
 	if !errors.Is(err, auth.ErrForbidden) {
 		t.Errorf("traffic of login: %v, want %v", err, auth.ErrForbidden)
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+	"github.com/headgate/headgate/store"
 )
 
 // objectsIn counts the objects in a decoded message.
@@ -65,4 +66,15 @@ func FuzzCount(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestListCellsCountsItsAnswer checks the memory, in charges, that a request for cells holds: also if it does not say
+// how many it wants.
+func TestListCellsCountsItsAnswer(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int64]int{0: 2 * store.DefaultMax, -1: 2 * store.DefaultMax, 5: 10, 1 << 40: 20_000} {
+		if got := objectsOf(&pb.ListCellsRequest{Max: most}); got != want {
+			t.Errorf("max %d: got %d, want %d", most, got, want)
+		}
+	}
 }

@@ -28,8 +28,8 @@ type verbs struct {
 
 // unaryMethod has the role that a caller of a unary method needs, and what makes its handler.
 type unaryMethod struct {
-	role   auth.Role
-	handle func(method string) grpc.MethodHandler
+	role       auth.Role
+	newHandler func(method string) grpc.MethodHandler
 }
 
 // unaryMethods returns the unary methods by name.
@@ -56,7 +56,7 @@ func (v *verbs) unaryMethods() map[string]unaryMethod {
 		"Explain":     {auth.RoleRead, unary[pb.ExplainRequest, pb.ExplainResponse](explain)},
 		"Usage":       {auth.RoleRead, unary[pb.UsageRequest, pb.UsageResponse](v.usage)},
 		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](s.Limits)},
-		"ListCells":   {auth.RoleRead, handler(v.cells)},
+		"ListCells":   {auth.RoleRead, handlerFor(v.cells)},
 		"Reset":       {auth.RoleAdmin, unary[pb.ResetRequest, pb.ResetResponse](s.Reset)},
 		"Refund":      {auth.RoleAdmin, unary[pb.RefundRequest, pb.RefundResponse](s.Refund)},
 		"Block":       {auth.RoleAdmin, unary[pb.BlockRequest, pb.Status](s.Block)},
@@ -67,14 +67,15 @@ func (v *verbs) unaryMethods() map[string]unaryMethod {
 	}
 }
 
-// service returns headgate's own Service. Stream, and what unaryMethods lacks and so is Unimplemented, need RoleTake.
+// service returns headgate's own Service. Methods that are not in unaryMethods need RoleTake: Stream, and those that
+// are not implemented.
 func (v *verbs) service() Service {
 	table, desc := v.unaryMethods(), pb.HeadgateService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
 		if verb, ok := table[m.MethodName]; ok {
-			m.Handler = verb.handle("/" + desc.ServiceName + "/" + m.MethodName)
+			m.Handler = verb.newHandler("/" + desc.ServiceName + "/" + m.MethodName)
 		}
 	}
 	return Service{Desc: &desc, Impl: v, Objects: objectsOf, Role: func(method string) auth.Role {
@@ -86,7 +87,7 @@ func (v *verbs) service() Service {
 func unary[Question, Answer, In, Out any](
 	verb func(context.Context, *In) (*Out, error),
 ) func(method string) grpc.MethodHandler {
-	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return invoke[Answer](ctx, q, verb) })
+	return handlerFor(func(ctx context.Context, q *Question) (*Answer, error) { return invoke[Answer](ctx, q, verb) })
 }
 
 // invoke converts a message, calls a verb of the service with it, and converts the answer to a message.
@@ -100,14 +101,16 @@ func invoke[Answer, Question, In, Out any](
 	return wire.ToMessage[Answer](out), nil
 }
 
-// handler returns what makes a handler that decodes the message of a call and runs answer inside the interceptors.
-func handler[Question, Answer any](
+// handlerFor returns what makes a handler that decodes the message of a call and runs answer inside the interceptors.
+func handlerFor[Question, Answer any](
 	answer func(context.Context, *Question) (*Answer, error),
 ) func(method string) grpc.MethodHandler {
 	return func(method string) grpc.MethodHandler {
-		return func(impl any, ctx context.Context, in func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
+		return func(impl any, ctx context.Context, decode func(any) error, next grpc.UnaryServerInterceptor) (
+			any, error,
+		) {
 			q := new(Question)
-			if err := in(q); err != nil {
+			if err := decode(q); err != nil {
 				return nil, err
 			}
 			return next(ctx, q, &grpc.UnaryServerInfo{Server: impl, FullMethod: method},
@@ -116,7 +119,8 @@ func handler[Question, Answer any](
 	}
 }
 
-// objectsOf returns the memory of a message and its answer, measured in charges.
+// objectsOf estimates the memory of a message, and of the answer where that may be large by itself (cells, attempts,
+// usage), in charges. It counts answers of ListLimits and Explain as 1.
 func objectsOf(message any) int {
 	switch m := message.(type) {
 	case interface{ GetCharges() []*pb.Charge }:
@@ -134,7 +138,8 @@ func objectsOf(message any) int {
 	case *pb.StreamRequest: // only one of the three is set
 		return objectsOf(m.GetTake()) + objectsOf(m.GetCheck()) + objectsOf(m.GetBatch())
 	case *pb.ListCellsRequest:
-		return 2 * int(min(m.GetMax(), maxCells)) // a cell takes more than a charge
+		q := store.Query{Max: int(min(m.GetMax(), maxCells))}
+		return 2 * q.PageSize() // a cell takes more than a charge
 	case *pb.InspectRequest:
 		return 1 + int(min(max(m.GetAttempts(), 0), api.MaxAttempts))/10 // ten attempts take less than a charge
 	case *pb.UsageRequest:
@@ -143,7 +148,8 @@ func objectsOf(message any) int {
 	return 1
 }
 
-// noHold holds no memory for an answer, since objectsOf has counted it.
+// noHold holds no memory for an answer, since objectsOf has counted it before: for a usage of all limits, that of
+// store.DefaultMax, though a catalog may have more.
 func noHold(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {

@@ -83,7 +83,7 @@ func (srv *server) readSettings() error {
 	srv.edge.MaxConnections = r.Count(config.MaxConnections)
 	srv.rest.Load = load.New(r.Count(config.MaxRequests), r.Size(config.MaxBuffered))
 	srv.edge.Hosts = r.Names(config.Host)
-	srv.File.Notations = r.Notations()
+	srv.File.NotationBounds = r.NotationBounds()
 	srv.edge.Proxied = rest.Proxied()
 	srv.rest.Auth.Proxies = r.Proxies()
 	srv.openAccess = r.Bool(config.Open)

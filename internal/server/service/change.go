@@ -180,7 +180,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	if r.NoVersion {
 		return nil, headgate.Invalid("version", "is missing")
 	}
-	list, err := c.Back(ctx, r.Version, r.Limits...)
+	list, err := c.PreviewRollback(ctx, r.Version, r.Limits...)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (s *Service) appendCounted(ctx context.Context, list []headgate.Charge, c *
 // amount returns the cost of a count: tokens, input, output or money.
 func (s *Service) amount(count string, used *api.Used) (headgate.Cost, error) {
 	var u llm.Usage
-	if !u.Add(used.Usage) {
+	if !u.Update(used.Usage) {
 		return headgate.Cost{}, headgate.Invalid("usage", "has no counts of tokens that a charge with a count needs, "+
 			"such as input_tokens and output_tokens")
 	}

@@ -15,7 +15,7 @@ import (
 // that period is shorter.
 func (s *Service) longestPause() time.Duration {
 	const bound = httplimit.DefaultMaxRetryAfter
-	return min(cmp.Or(s.config.Notations.MaxPeriod, bound), bound)
+	return min(cmp.Or(s.config.NotationBounds.MaxPeriod, bound), bound)
 }
 
 // Observe blocks a key if a provider's response says so, such as with Retry-After: see [httplimit.Observer].

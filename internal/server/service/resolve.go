@@ -66,7 +66,7 @@ func (s *Service) extendUse(field string, d time.Duration, l headgate.Limit) err
 	if l.Named() || d <= 0 {
 		return nil
 	}
-	if bound := s.config.Notations.MaxPeriod; bound > 0 && d > bound {
+	if bound := s.config.NotationBounds.MaxPeriod; bound > 0 && d > bound {
 		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", bound,
 			config.NotationMaxPeriod.Name)
 	}
@@ -156,7 +156,7 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.resolver.mu.Lock()
 	defer s.resolver.mu.Unlock()
 	r = cachedLimit{limit: l}
-	if r.notation, err = s.resolver.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
+	if r.notation, err = s.resolver.use(l, s.config.NotationBounds.Max, store.SystemClock()); err != nil {
 		return headgate.Limit{}, err
 	}
 	if len(nameOrNotation) > maxCachedText {

@@ -35,7 +35,8 @@ func TestMoreNotationsThanTheCacheHolds(t *testing.T) {
 // TestNotationsInUseAreBounded checks that a fourth notation is refused until one of three no longer counts.
 func TestNotationsInUseAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
+		c := &config.Config{NotationBounds: config.NotationBounds{Max: 3}}
+		s := service.New(headgate.New(memory.New(nil), nil), c, nil)
 		take := func(limit string) error {
 			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})
 			return err
@@ -84,7 +85,7 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 // longest period of a notation, and that each keeps the notation in use.
 func TestDurationsBesideANotationAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
+		c := &config.Config{NotationBounds: config.NotationBounds{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
 		const first, second = "token-bucket 1000/s burst 5", "token-bucket 1001/s burst 5"
 		for name, request := range map[string]func(s *service.Service, limit, period string) error{
 			"for": func(s *service.Service, limit, period string) error {
@@ -174,7 +175,8 @@ func TestNearlyFull(t *testing.T) {
 // TestForbiddenCallersUseNoNotation checks that the notations of forbidden requests do not count as being in use.
 func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	t.Parallel()
-	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
+	c := &config.Config{NotationBounds: config.NotationBounds{Max: 3}}
+	s := service.New(headgate.New(memory.New(nil), nil), c, nil)
 	take := func(limit string, limits ...string) error {
 		ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "app", Role: auth.RoleTake, Limits: limits})
 		_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})

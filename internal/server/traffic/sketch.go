@@ -13,8 +13,8 @@ const (
 	Parts, PartSeconds = 30, Seconds / Parts
 
 	halfLife = 60 // seconds in which a weight halves
-	// maxScale is an exponent: when scale has grown to 2^maxScale, all weights are divided by it.
-	maxScale = 64
+	// maxDoublings is how often scale doubles before all weights are divided by 2^maxDoublings.
+	maxDoublings = 64
 )
 
 // entry is a key that the sketch keeps.
@@ -58,10 +58,10 @@ func (s *sketch) add(nanos int64, c law.Cell, n float64) {
 // advance sets now and scale for another second.
 func (s *sketch) advance(at int64) {
 	s.now = at
-	if steps := (s.now - s.scaleStart) / (maxScale * halfLife); steps > 0 {
-		s.scaleStart += steps * maxScale * halfLife
+	if steps := (s.now - s.scaleStart) / (maxDoublings * halfLife); steps > 0 {
+		s.scaleStart += steps * maxDoublings * halfLife
 		for _, e := range s.entries {
-			e.weight = math.Ldexp(e.weight, int(-maxScale*min(steps, 100))) // 2^-6400 is 0
+			e.weight = math.Ldexp(e.weight, int(-maxDoublings*min(steps, 100))) // 2^-6400 is 0
 		}
 	}
 	s.scale = math.Exp2(float64(s.now-s.scaleStart) / halfLife)

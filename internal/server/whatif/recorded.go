@@ -70,7 +70,7 @@ func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key str
 				return err
 			}
 		}
-		if len(list) < q.Most() {
+		if len(list) < q.PageSize() {
 			return nil
 		}
 		last := &list[len(list)-1]

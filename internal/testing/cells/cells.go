@@ -62,7 +62,7 @@ func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 		clear(c.Receipts)
 	}
 	for _, receipt := range r.Admit {
-		r.Number(&receipt.Outcome)
+		r.SetEntryNumber(&receipt.Outcome)
 		c.Receipts[receipt.ID] = receipt
 	}
 	if r.Dirty {

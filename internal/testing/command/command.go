@@ -1,6 +1,7 @@
 // Package command builds the command headgate for tests.
 //
-// It builds the program once, and with the race detector if the tests have it: then the packages are compiled already.
+// Path builds it once in a process, with the race detector if the tests have it: so the packages that both use are
+// compiled already.
 package command
 
 import (
@@ -35,7 +36,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 })
 
 // Build builds the program in a folder with options of the go command, unless it is up to date, and returns its path.
-// Several processes may call it at the same time.
+// The folder is an absolute path. Several processes may call Build at the same time.
 func Build(folder string, flags ...string) (path string, err error) {
 	path = filepath.Join(folder, "headgate.test")
 	if slices.Contains(flags, "-race") {
@@ -70,8 +71,8 @@ func Root() (string, error) {
 	return filepath.Dir(string(file)), err
 }
 
-// Flags returns the options with which the go command has built these tests. Packages that a test builds with them are
-// compiled already.
+// Flags returns -race if the go command has built these tests with it, and else nothing. Of other options it knows
+// nothing. Packages that a test builds with the same options are compiled already.
 func Flags() []string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Authority signs certificates for a test. Every user of this machine can read its files, since servers run as other
-// users. They are removed when the test ends.
+// Authority signs certificates for a test. With a usual umask every user of this machine can read its files, keys
+// included, since servers run as other users. They are removed when the test ends.
 type Authority struct {
 	File string // the certificate of the authority
 	dir  string
@@ -37,7 +37,7 @@ type Pair struct{ Cert, Key string }
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	defer failTest(tb)
-	dir := must(os.MkdirTemp("", "headgate-tls-")) // other users cannot read TempDir
+	dir := must(os.MkdirTemp("", "headgate-tls-")) // not tb.TempDir, whose parent only this user can enter
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	check(os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}

@@ -5,7 +5,8 @@
 // allowed, the test fails and says what is missing. No test is skipped silently. [EngineEnv] chooses another server of
 // the same kind, which is fetched and not installed. Each server dies with this process.
 //
-// All tests of a process share a server, unless they start one by Config or Start.
+// The tests of a process share one server of each kind, unless they start their own: by Config, Start, the functions
+// for TLS, or those for clusters.
 package dbtest
 
 import (
@@ -63,15 +64,15 @@ func PostgresAt(tb testing.TB, server string) string {
 	return dsn
 }
 
-// KeptPostgres returns the URL of a new database that outlives the test and ends with the server, or by drop.
+// KeptPostgres returns the DSN of a new database that outlives the test and ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer failTest(tb)
 	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
-// Database creates an empty database on a PostgreSQL, a MariaDB or a MySQL. drop removes it, on a PostgreSQL with
-// clients that are still connected.
+// Database creates an empty database on a PostgreSQL, a MariaDB or a MySQL. drop removes it; on a
+// PostgreSQL also while clients are connected, whose connections it ends.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
 	defer returnFailure(&err)
 	dsn, remove := newDatabase(ctx, s.DSN)
@@ -83,7 +84,7 @@ func newDatabase(ctx context.Context, server string) (dsn string, drop func() er
 	defer wrapFailure("create database %s", name)
 	if strings.HasPrefix(server, "mysql:") {
 		check(execMariaDB(server, "create database "+name))
-		// A session in an open transaction would block the drop for a day.
+		// By default a session in an open transaction would block the drop for a day (MariaDB) or a year (MySQL).
 		return strings.TrimSuffix(server, "/") + "/" + name, func() error {
 			return execMariaDB(server, "set lock_wait_timeout = 5; drop database "+name)
 		}
@@ -140,7 +141,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 		}
 		options := []string{
 			"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
-			"-c", "jit=off", // which costs the tests of store/postgres a twentieth of the CPU
+			"-c", "jit=off", // jit costs the tests of store/postgres a twentieth of their CPU
 		}
 		if testing.Testing() && !c.Faults { // a test kills servers, never the machine: the kernel still writes
 			options = append(options, "-c", "fsync=off")

@@ -20,8 +20,9 @@ const TiDBDSNEnv = "HEADGATE_TEST_TIDB_DSN"
 // TiDBEngine is the engine TiDB, which takes as long to build as all of make test.
 const TiDBEngine = "tidb"
 
-// TiDB publishes no server that runs without other processes, but its module can build one: it keeps its rows in the
-// storage that the tests of TiDB use. The parser is a module of its own.
+// The server is built from TiDB's module, since tests fetch Go modules and packages of the distribution only, no images.
+// With --store=unistore, the storage of TiDB's own tests, it needs no other process. The parser is a module of its own,
+// which buildTiDB puts in its place in the source.
 const (
 	tidbModule   = "github.com/pingcap/tidb"
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
@@ -55,7 +56,7 @@ func startTiDB(ctx context.Context) (s *Server, err error) {
 	}), nil
 }
 
-// buildTiDB builds the server in a folder, and returns its path.
+// buildTiDB builds the server in the folder work, and returns the path of the program.
 func buildTiDB(ctx context.Context, work string) string {
 	source := filepath.Join(work, "tidb")
 	for _, m := range []struct{ module, version, to string }{
@@ -69,6 +70,6 @@ func buildTiDB(ctx context.Context, work string) string {
 	program := filepath.Join(work, "tidb-server")
 	version := " -X " + tidbModule + "/pkg/parser/mysql.TiDBReleaseVersion=" + tidbRevision
 	run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w"+version, "-o", program, "./cmd/tidb-server")
-	check(os.Chmod(program, 0o755))
+	check(os.Chmod(program, 0o755)) // whatever the umask: the user nobody runs it
 	return program
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// linkPrograms links the distribution's programs by the names that pages use.
+// linkPrograms puts links into the folder programs, which comes first in the PATH of pages, to the distribution's
+// programs by the names that pages use. redis-cli is that of the engine to test with.
 func linkPrograms(t *testing.T, programs string) {
 	t.Helper()
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
@@ -26,10 +27,10 @@ func linkPrograms(t *testing.T, programs string) {
 	link(t, programs, "python3", "/usr/bin/python3")
 }
 
-// installRuntimes installs the languages of the programs in examples/sql.
+// installRuntimes installs the languages and drivers of the programs in examples/sql, if they are missing.
 func installRuntimes(t *testing.T) {
 	t.Helper()
-	// The distribution's Python has the packages.
+	// Another python3 of the PATH would not find the drivers that are installed below.
 	dbtest.Program(t, "/usr/bin/python3", "python3")
 	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
 	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")

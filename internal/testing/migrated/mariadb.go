@@ -35,8 +35,8 @@ func newMariaDB(tb testing.TB) (*database, error) {
 	return d, err
 }
 
-// mariadbStructure returns a fingerprint of the tables, procedures and triggers of the present database, without
-// statistics and caches.
+// mariadbStructure returns a fingerprint of the columns, routines, triggers and events of the present database. It
+// reads only what the statements that made them have set: statistics and cached values would change by themselves.
 const mariadbStructure = `select coalesce(sum(crc32(x)), 0) from (
 select concat_ws('|', table_name, column_name, column_type, is_nullable, column_key) x
 from information_schema.columns where table_schema = database()
@@ -71,7 +71,7 @@ func emptyMariaDB(d *database) (reusable bool, err error) {
 	}
 	defer conn.Close()
 	// On MySQL 9.7 the structure of a database differed after a test that had not changed it, for an unknown reason. So
-	// make engines makes a database for each test there.
+	// on MySQL, which only make engines tests, each test gets a new database.
 	var mariadb bool
 	err = conn.QueryRowContext(ctx, "select version() like '%MariaDB%'").Scan(&mariadb)
 	if err != nil || !mariadb {

@@ -154,7 +154,7 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 		d.write(c, byCell[c])
 	}
 	for i := range ops {
-		records[i].Number(&outs[i])
+		records[i].SetEntryNumber(&outs[i])
 	}
 	return nil
 }

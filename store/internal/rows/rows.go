@@ -89,7 +89,7 @@ func (b *Batch) Decide(outs []law.Outcome, clock int64) error {
 // SetEntryNumbers sets the numbers of new entries in the outcomes. The store has set those in Add of the cells before.
 func (b *Batch) SetEntryNumbers(outs []law.Outcome) {
 	for i := range outs {
-		b.records[i].Number(&outs[i])
+		b.records[i].SetEntryNumber(&outs[i])
 	}
 }
 

@@ -113,12 +113,14 @@ var boundCases = []tamperCase{
 		b := newBuilder(history.Limit{
 			Algorithm: history.FixedWindow, Amount: "5", Calendar: "hour", Zone: "Asia/Pyongyang",
 		})
-		begin := int64(1_525_444_200_000_000 - base) // 2018-05-04 14:30 UTC, before the clocks were put forward
-		b.h.Events[0].T = 0
+		begin := int64(1_525_444_200_000_000 - base) // 2018-05-04 14:30 UTC, 23:00 there
+		// At 23:30 the clocks are put forward to 00:00. True time has to be above 0, and the store's time lies before
+		// base.
+		id := 0
 		for _, at := range []int64{begin - 1, begin, begin + hour/2} {
-			b.take(at-begin+1, "5", func(_ *history.Call, r *history.Return) { r.At = base + at })
+			id = b.take(at-begin+1, "5", func(_ *history.Call, r *history.Return) { r.At = base + at })
 		}
-		return b, func() { b.returns[3].At-- }
+		return b, func() { b.returns[id].At-- }
 	}},
 	{"sliding log, at the edge", "bound", func() (*builder, func()) {
 		b := newBuilder(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: 60 * second})
@@ -156,7 +158,7 @@ var boundCases = []tamperCase{
 		}
 		return b, func() { b.calls[1].Charges[0].Cost = "10.1" }
 	}},
-	{"forgotten beyond the stretch", "bound", func() (*builder, func()) {
+	{"more was admitted than a fail-over can have lost", "bound", func() (*builder, func()) {
 		b := newBuilder(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: hour})
 		b.take(1, "3")
 		b.take(2, "2")
@@ -203,7 +205,7 @@ var boundCases = []tamperCase{
 		b.take(second-150, "1", func(_ *history.Call, r *history.Return) { r.At += 150 })
 		return b, func() { f.By = 100 }
 	}},
-	{"a window of which more was forgotten than was admitted", "bound", func() (*builder, func()) {
+	{"one too many after a loss, which excuses only what came before it", "bound", func() (*builder, func()) {
 		b := newBuilder(tokenBucket("1", "5"))
 		b.take(1, "2")
 		b.addFault(2, history.Fault{Kind: history.Forget})
