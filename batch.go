@@ -87,7 +87,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (results []Batc
 	}
 	for {
 		pending = slices.DeleteFunc(pending, func(b *requestState) bool {
-			return !b.attempts.shouldRetry(b.result.Err)
+			return !b.attempts.countFailure(b.result.Err)
 		})
 		if len(pending) == 0 {
 			return results, nil

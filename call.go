@@ -105,6 +105,7 @@ func (l *Limiter) resolveAndDecide(ctx context.Context, spec *verbSpec, charges 
 	if spec == &takeSpec && len(charges) == 1 && l.takeByCachedLimit(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
+	// withDeadline would unwrap a waitingContext, and apply would then set a timeout.
 	if _, waits := ctx.(waitingContext); !waits {
 		timeout := l.timeout
 		if !spec.fullTimeout {
@@ -119,7 +120,7 @@ func (l *Limiter) resolveAndDecide(ctx context.Context, spec *verbSpec, charges 
 		if err == nil {
 			d, err = l.decideCharges(ctx, spec, resolved)
 		}
-		if !a.shouldRetry(err) {
+		if !a.countFailure(err) {
 			return d, err
 		}
 	}
@@ -184,7 +185,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 }
 
 // refresh repeats one request while the store's time lies outside its calendar boundaries. An error goes into the
-// outcomes of this request, since others in the batch were decided.
+// outcomes of this request, since others in the batch were decided. It clears Stale, which ends the loop.
 func (l *Limiter) refresh(ctx context.Context, r *request) {
 	for attempt := 1; r.isStale(); attempt++ {
 		var err error
@@ -357,8 +358,8 @@ type attempts struct {
 	stale *staleError // the error of the last attempt, if it is a staleError
 }
 
-// shouldRetry counts an attempt that failed, and reports whether to retry by the limits in force at the store's time.
-func (a *attempts) shouldRetry(err error) bool {
+// countFailure counts an attempt if it failed, and reports whether to retry by the limits in force at the store's time.
+func (a *attempts) countFailure(err error) bool {
 	if err == nil {
 		return false
 	}

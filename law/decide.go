@@ -76,7 +76,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 			out.RetryAt = u.fitsAt(op, need, ceiling, &d, log)
 			switch empty := d.Base.EmptyAt; { // see rebase
 			case granted > 0:
-			case p.isWindow():
+			case p.isFixedWindow():
 				out.RetryAt = empty
 			default:
 				out.RetryAt = min(out.RetryAt, empty)
@@ -272,7 +272,7 @@ func (op *Op) emptyAt(s *State, now int64) int64 {
 	case p.Kind == Log:
 		return now + p.Step
 	case p.Anchor == Calendar:
-		return op.nextBound(now)
+		return op.nextBoundary(now)
 	}
 	return p.after(s.At, s.Level)
 }

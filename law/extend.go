@@ -71,7 +71,7 @@ func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 	}
 	if op.Params.Kind != Log {
 		s := &out.State
-		if op.Params.isWindow() {
+		if op.Params.isFixedWindow() {
 			// A window drains at its end only, so the level of the first charge can have the earlier extension added.
 			a.Outcome.State.Level = min(a.Outcome.State.Level+a.Extension.Cost, Max)
 		}

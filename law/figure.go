@@ -21,8 +21,8 @@ var powersOfTen = [maxDigits + 1]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e
 
 // NextAt returns when a cost of 1 fits into a cell if nobody else comes, or the whole capacity if that is less than 1,
 // after an op was granted and left no room for it. used and retryAt are fields of the op's outcome, s is the state that
-// the op left, and now the time for which it was decided. For a log, the outcome of an extension or a replay has no
-// retryAt: NextAt then returns when all entries have expired.
+// the op left, of a plain cell only EmptyAt, and now the time for which it was decided. For a log, the outcome of an
+// extension or a replay has no retryAt: NextAt then returns when all entries have expired.
 func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 	need := min(p.Unit, p.Capacity)
 	switch {
@@ -33,9 +33,10 @@ func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 		return c.fitsAt(p, need, p.Capacity)
 	case p.Kind == Bucket && p.Anchor != Calendar && s.EmptyAt < Max:
 		over := max(0, used-(p.Capacity-need)) // the part of used that has to drain first
-		if s.Prev > 0 && !p.isWindow() {       // EmptyAt may be later than the level needs
+		if s.Prev > 0 && !p.isFixedWindow() {  // EmptyAt may be later than the level needs
 			return min(s.EmptyAt, p.after(s.At, over))
 		}
+		// Back from EmptyAt, since At is not known for a plain cell.
 		return s.EmptyAt - (ceilDiv(used, p.Drain)-ceilDiv(over, p.Drain))*p.Step
 	}
 	return s.EmptyAt
@@ -59,7 +60,8 @@ func (s State) Params() Params {
 	p := Params{Kind: s.Kind, Unit: s.Unit, Step: s.Step}
 	p.Capacity = p.Highest()
 	if s.Kind == Bucket {
-		// A window forgets all at once, at EmptyAt, which is one step away, or as far as the calendar says.
+		// A fixed window forgets all at once, at EmptyAt, at most one Step away: its Drain is Max. Capacity only bounds
+		// the time to heal, see HealAfter: the level is the least that it can be.
 		p.Capacity, p.Drain = max(s.Level, 1), Max
 		if wait := s.EmptyAt - s.At; s.Level > 0 && s.Step > 0 && wait > s.Step && wait%s.Step == 0 {
 			p.Drain = ceilDiv(s.Level, wait/s.Step)

@@ -30,7 +30,8 @@ func (op *Op) setCharge(out *Outcome) {
 }
 
 // correct applies an op of verb Return, or of Settle. Outcome.Granted is how many credits were given back, or less than
-// 0: charged in addition, whatever the level. Windows and entries of a log can be corrected as long as they count.
+// 0: charged in addition, whatever the level. Entries of a log can be corrected as long as they count, a sliding window
+// until it ends.
 func (r *Record) correct(op *Op, clock int64) Outcome {
 	s := r.State
 	now := max(clock, s.At)
@@ -59,7 +60,7 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 			if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
 				out.Granted = 0
 			}
-			if !op.Params.isWindow() {
+			if !op.Params.isFixedWindow() {
 				s.Prev += out.Granted
 			}
 		case !op.over(now):
@@ -121,7 +122,7 @@ func (op *Op) undrained(s *State, x, now int64) int64 {
 	unused := op.Cost * op.Count
 	left, _ := bucket(op.Level, op.At, op, now)
 	returned := max(0, s.Prev-op.Returned)
-	if p := &op.Params; x > p.Capacity && !p.isWindow() {
+	if p := &op.Params; x > p.Capacity && !p.isFixedWindow() {
 		// A start is put off to the end of a step. So a charge that needs nearly the whole capacity keeps the credits
 		// that drain within that step.
 		return max(0, min(unused, p.Capacity-(p.Drain-1))-max(0, x-left+returned))

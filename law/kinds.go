@@ -16,16 +16,16 @@ func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 		return p.drained(level, at, now)
 	}
 	// A calendar's window empties in one step, so unequal lengths do not matter here.
-	t = max(at, op.lastBound(now))
+	t = max(at, op.lastBoundary(now))
 	return p.drain(level, min(t-at, 1)), t
 }
 
 // bucketInUse returns the credits x in use at now, and the time t that x holds for, of a cell before its EmptyAt.
-// In a window all credits count until EmptyAt, even if the windows were different when the cell was charged.
+// In a fixed window all credits count until EmptyAt, even if the windows were different when the cell was charged.
 func (s *State) bucketInUse(op *Op, now int64) (x, t int64) {
 	p := &op.Params
 	x, t = bucket(s.Level, s.At, op, now)
-	if p.isWindow() && s.Level > 0 {
+	if p.isFixedWindow() && s.Level > 0 {
 		x = s.Level
 		if p.Anchor == Own {
 			t = s.At + div(now-s.At, p.Step)*p.Step
@@ -34,8 +34,8 @@ func (s *State) bucketInUse(op *Op, now int64) (x, t int64) {
 	return x, t
 }
 
-// isWindow reports whether the limit is a fixed window: a bucket that each step empties, whatever its level.
-func (p *Params) isWindow() bool {
+// isFixedWindow reports whether the limit is a fixed window: a bucket that each step empties, whatever its level.
+func (p *Params) isFixedWindow() bool {
 	return p.Kind == Bucket && (p.Anchor == Calendar || p.Drain == Max)
 }
 
@@ -64,7 +64,7 @@ func (p *Params) drain(level, steps int64) int64 {
 // after returns when so many credits have drained, counted from t.
 func (op *Op) after(t, credits int64) int64 {
 	if op.Params.Anchor == Calendar && credits > 0 {
-		return op.nextBound(t)
+		return op.nextBoundary(t)
 	}
 	return op.Params.after(t, credits)
 }
@@ -80,8 +80,8 @@ func (p *Params) after(t, credits int64) int64 {
 	return addSteps(t, ceilDiv(credits, p.Drain), p.Step)
 }
 
-// lastBound returns the last window boundary not after now, which must not be stale.
-func (op *Op) lastBound(now int64) int64 {
+// lastBoundary returns the last window boundary not after now, which must not be stale.
+func (op *Op) lastBoundary(now int64) int64 {
 	for i := 2; i > 0; i-- {
 		if op.Window[i] <= now {
 			return op.Window[i]
@@ -90,8 +90,8 @@ func (op *Op) lastBound(now int64) int64 {
 	return op.Window[0]
 }
 
-// nextBound returns the first window boundary after t, or the last one if none is.
-func (op *Op) nextBound(t int64) int64 {
+// nextBoundary returns the first window boundary after t, or the last one if none is.
+func (op *Op) nextBoundary(t int64) int64 {
 	for _, b := range op.Window {
 		if b > t {
 			return b
@@ -107,8 +107,8 @@ func (op *Op) isStale(now int64) bool {
 }
 
 // The window law: a sliding window counter. The credits of the previous window count in proportion to the part of it
-// that still lies within the last Step microseconds. That part is counted in grains, of at most 2^20 in a window, and
-// all is rounded up, so that the law never admits more than the exact proportion would.
+// that still lies within the last Step microseconds. That part is counted in grains, of which a window has at most
+// 2^20, and all is rounded up, so that the law never admits more than the exact proportion would.
 
 // grains returns how a window of w microseconds is divided: into f grains of q microseconds, q being the smallest for
 // which w/q is at most 2^20. If that does not divide a window of whole seconds, q is a millionth of the window: with a
@@ -175,9 +175,9 @@ func (c *counters) fitsAt(p *Params, need, ceiling int64) int64 {
 	return at + p.Step - q*(room*f/prev)
 }
 
-// Charged returns the state of a cell after a charge at the time at, and the credits in use then. The cell is plain or
-// of the window law; level includes the charge, and prev is the previous window's credits, 0 for a bucket.
-func (p *Params) Charged(level, prev, at int64) (s State, used int64) {
+// ChargedState returns the state of a cell after a charge at the time at, and the credits in use then. The cell is
+// plain or of the window law; level includes the charge, and prev is the previous window's credits, 0 for a bucket.
+func (p *Params) ChargedState(level, prev, at int64) (s State, used int64) {
 	if p.Kind != Window {
 		return p.PlainState(level, at), level
 	}
@@ -196,7 +196,7 @@ func logInUse(s *State, now int64, log Ledger) int64 {
 	if now >= s.EmptyAt || s.Level == 0 {
 		return 0
 	}
-	return max(0, s.Level-log.Sum(s.At, now))
+	return max(0, s.Level-log.Sum(s.At, now)) // the level contains entries that have expired since At
 }
 
 // entry returns the entry that a decision at now appends to the log.
@@ -209,7 +209,7 @@ func (op *Op) entry(now, credits int64, granted bool) Entry {
 	return e
 }
 
-// DrainTime returns how long a full cell takes to empty, in microseconds, saturated at Max.
+// DrainTime returns how long a full cell takes to empty at the longest, in microseconds, saturated at Max.
 func (p *Params) DrainTime() int64 {
 	switch p.Kind {
 	case Bucket:

@@ -117,8 +117,9 @@ func (u *Usage) set(r *report) {
 	}
 }
 
-// Price is the price of a million tokens of a model, in a currency. Zero fields have defaults: Input for CachedInput
-// and CacheWrite, and CacheWrite for LongCacheWrite. Output has no default.
+// Price is the price of a million tokens of a model, in a currency. A field that is the zero Cost has a default: Input
+// for CachedInput and CacheWrite, and CacheWrite for LongCacheWrite. The zero Cost of Input or Output is a price of
+// nothing, for which others need headgate.Units(0).
 type Price struct {
 	Input, CachedInput, CacheWrite, LongCacheWrite, Output headgate.Cost
 }
@@ -144,7 +145,7 @@ func (p Price) Cost(u Usage) headgate.Cost {
 		}
 		sum.Add(sum, price.Mul(price, big.NewRat(part.tokens, 1_000_000)))
 	}
-	cost, err := headgate.ParseCostUp(sum.FloatString(18))
+	cost, err := headgate.ParseCostUp(sum.FloatString(18)) // exact: a price has 9 decimals at most, its millionth 15
 	if err != nil {
 		return headgate.Nanos(1<<63 - 1) // too large, or negative: an invalid cost
 	}

@@ -3,9 +3,9 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -75,14 +75,23 @@ func (e *exportFlags) run(cmd *cobra.Command) error {
 		if e.history {
 			return e.writeAttempts(cmd, s, newRowWriter(out, e.format, attemptColumns), maxAge)
 		}
-		return e.writeKeys(cmd.Context(), s, newRowWriter(out, e.format, keyColumns))
+		return e.writeKeys(cmd, s, newRowWriter(out, e.format, keyColumns))
 	})
 	return cmp.Or(err, out.Flush())
 }
 
-func (e *exportFlags) writeKeys(ctx context.Context, s backend, write func(any, []string) error) error {
+// writeKeys writes the selected keys, with the figures of what is in force: a plan or an override may drain more slowly
+// than the limit, so where there are any, each key is looked up.
+func (e *exportFlags) writeKeys(cmd *cobra.Command, s backend, write func(any, []string) error) error {
+	ctx := cmd.Context()
+	load := (*keyUse).loadRetry
+	if replaced, err := hasReplacements(cmd, s); err != nil {
+		return err
+	} else if replaced {
+		load = (*keyUse).loadInForce
+	}
 	return e.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		if err := u.loadRetry(ctx, s); err != nil || e.refusing && !u.Refused {
+		if err := load(u, ctx, s); err != nil || e.refusing && !u.Refused {
 			return true, err
 		}
 		return true, write(u, []string{
@@ -91,6 +100,19 @@ func (e *exportFlags) writeKeys(ctx context.Context, s backend, write func(any, 
 			formatNumber(u.BlockedUntil), u.BlockedBy, u.Reason,
 		})
 	})
+}
+
+// hasReplacements reports whether there are plans or overrides.
+func hasReplacements(cmd *cobra.Command, s backend) (bool, error) {
+	c, err := callCatalog(cmd.Context(), s, nil)
+	if errors.Is(err, headgate.ErrUnsupported) {
+		return false, nil
+	}
+	if err != nil || len(c.Plans) > 0 {
+		return true, err
+	}
+	lines, err := (&overrideFlags{maxLines: 1}).find(cmd, s, nil)
+	return len(lines) > 0, err
 }
 
 var keyColumns = []string{

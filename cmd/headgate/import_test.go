@@ -120,6 +120,49 @@ func TestImportMovesBlocks(t *testing.T) {
 	}
 }
 
+// TestImportFailsIfTheTargetDoesNotCount checks that a row is an error if a block or an override of the target keeps it
+// from being charged.
+func TestImportFailsIfTheTargetDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for name, obstacle := range map[string][]string{
+		"block": {"block", "mallory", "api", "--for", "1h"},
+		"0":     {"override", "mallory", "api", "0"},
+	} {
+		target := newSQLiteURL(t)
+		runCommand(t, exitOK, "limits", "set", "api", "sliding-window 10/1d", "--store", target)
+		runCommand(t, exitOK, append(obstacle, "--store", target)...)
+		out := importStdin(t, exitError, `{"limit":"api","key":"mallory","used":7,"at":1}`+"\n", target)
+		if !strings.Contains(out, "7 could not be charged") {
+			t.Errorf("%s: got %q, want that 7 could not be charged", name, out)
+		}
+	}
+}
+
+// TestImportOfKeysWithOverrides moves a key whose override is slower than its limit: its use is that of the override.
+func TestImportOfKeysWithOverrides(t *testing.T) {
+	t.Parallel()
+	old, target := newSQLiteURL(t), newSQLiteURL(t)
+	for _, url := range []string{old, target} {
+		runCommand(t, exitOK, "limits", "set", "api", "unlimited", "--store", url)
+		runCommand(t, exitOK, "override", "vip", "api", "token-bucket 100/30d", "--store", url)
+	}
+	runCommand(t, exitOK, "take", "api", "vip", "--cost", "90", "--store", old)
+	importStdin(t, exitOK, runCommand(t, exitOK, "export", "--store", old), target)
+	runCommand(t, exitRefused, "take", "api", "vip", "--cost", "11", "--store", target)
+	runCommand(t, exitOK, "take", "api", "vip", "--cost", "10", "--store", target)
+}
+
+// TestImportKeepsALongerBlock checks that a block of the target is not made shorter.
+func TestImportKeepsALongerBlock(t *testing.T) {
+	t.Parallel()
+	target := newSQLiteURL(t)
+	runCommand(t, exitOK, "block", "mallory", "5/1m", "--for", "10h", "--reason", "old", "--store", target)
+	importStdin(t, exitOK, `{"limit":"5/1m","key":"mallory","used":0,"at":1,"blocked_until":5000001}`+"\n", target)
+	if out := runCommand(t, exitOK, "inspect", "mallory", "5/1m", "--store", target); !strings.Contains(out, "old") {
+		t.Errorf("got %s, want the block of 10 hours", out)
+	}
+}
+
 // TestImportChecksAllRowsFirst gives import files with a row that it cannot import: it says which, and charges nothing.
 func TestImportChecksAllRowsFirst(t *testing.T) {
 	t.Parallel()
@@ -132,6 +175,10 @@ func TestImportChecksAllRowsFirst(t *testing.T) {
 		"cost":          {header + good + "5/1m,bob,much,,,,,1,,,,\n", "used"},
 		"time":          {header + good + "5/1m,bob,1,,,,,soon,,,,\n", "after 1 rows"},
 		"block":         {header + good + "5/1m,bob,1,,,,,1,,soon,,\n", "after 1 rows"},
+		"line break":    {header + good + "5/1m,\"a\r\nb\",1,,,,,1,,,,\n", "-o jsonl"},
+		"no time":       {`{"limit":"5/1m","key":"alice","used":2}` + "\n", "at"},
+		"long block":    {`{"limit":"5/1m","key":"alice","used":2,"at":1,"blocked_until":9000000000000000}` + "\n", "blocked_until"},
+		"long key":      {header + good + "5/1m," + strings.Repeat("k", 513) + ",1,,,,,1,,,,\n", "key"},
 		"JSON":          {`{"limit":"5/1m","key":"alice","used":2,"at":1}` + "\n{\n", "line 2"},
 	} {
 		url := newSQLiteURL(t)
@@ -144,12 +191,18 @@ func TestImportChecksAllRowsFirst(t *testing.T) {
 	}
 }
 
-// TestImportLeavesLeases exports a key that holds a lease: a lease can be released only where it was acquired.
+// TestImportLeavesLeases imports a key that holds leases and is blocked: a lease can be released only where it was
+// acquired, so only the block moves.
 func TestImportLeavesLeases(t *testing.T) {
 	t.Parallel()
 	target := newSQLiteURL(t)
-	out := importStdin(t, exitOK, `{"limit":"concurrency 10 ttl 30s","key":"alice","used":2,"at":1}`+"\n", target)
-	if !strings.Contains(out, "imported 0 of 1 keys") || !strings.Contains(out, "1 are of concurrency limits") {
+	const row = `{"limit":"concurrency 10 ttl 30s","key":"alice","used":2,"at":1,"blocked_until":3600000001}`
+	out := importStdin(t, exitOK, "\xef\xbb\xbf"+row+"\n", target) // after a byte order mark
+	if !strings.Contains(out, "imported 0 of 1 keys") || !strings.Contains(out, "1 keys hold leases") {
 		t.Errorf("got %q", out)
+	}
+	out = runCommand(t, exitOK, "inspect", "alice", "concurrency 10 ttl 30s", "--store", target)
+	if !strings.Contains(out, "blocked") {
+		t.Errorf("got %s, want the block", out)
 	}
 }

@@ -130,6 +130,12 @@ func (u *keyUse) loadRetry(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
 	}
+	return u.loadInForce(ctx, s)
+}
+
+// loadInForce replaces the figures by those of the limit, plan or override in force, unless the key cannot be looked
+// up.
+func (u *keyUse) loadInForce(ctx context.Context, s backend) error {
 	answer, err := callUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
 	if isUnreadable(err) {
 		return nil

@@ -31,7 +31,8 @@ import (
 // users has the user of each credential. A real proxy keeps hashes of the credentials.
 var users = map[string]string{"Bearer key-of-alice": "alice", "Bearer key-of-bob": "bob"}
 
-// A log and a window give back all that a settlement leaves; a token bucket gives back only what has not drained.
+// A log gives back all that a settlement leaves over, and a sliding window too until the window of the charge ends,
+// here at midnight UTC; a token bucket gives back only what has not drained.
 var (
 	tokenLimit = headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m")
 	moneyLimit = headgate.MustParseNamed("money", "sliding-window 50/1d scale 6") // dollars, in millionths
@@ -117,7 +118,7 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request, q question, call 
 	reverse.ServeHTTP(w, r)
 }
 
-// countTokens estimates the tokens of a text. The settlement corrects it.
+// countTokens estimates the tokens of a text, at four bytes each. The settlement corrects it.
 func countTokens(text string) int64 { return int64(len(text)+3) / 4 }
 
 // countEvent estimates the tokens of the answer that an event of a stream has.

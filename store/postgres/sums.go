@@ -243,7 +243,7 @@ func (b *sums) outcomes(cells []cellAnswer, ops []law.Op, outs []law.Outcome) (u
 // lastCharge returns the outcome of the last plain charge of a cell, and subtracts the charge from the level of s,
 // which then is the state before the charge. s has only level, previous window, time and block.
 func lastCharge(op *law.Op, s *law.State, clock int64) law.Outcome {
-	state, used := op.Params.Charged(s.Level, s.Prev, s.At)
+	state, used := op.Params.ChargedState(s.Level, s.Prev, s.At)
 	state.BlockedUntil = s.BlockedUntil
 	s.Level -= op.Cost * op.Count
 	return law.Outcome{Granted: op.Count, Used: used, Clock: cmp.Or(op.Now, clock), State: state}

@@ -112,7 +112,7 @@ local function decide(s, c, p, clock, pending, nolog)
       d.retry = b.now
     else
       d.retry = retry(u, b, c, p, need, ceiling, nolog)
-      if k == 0 then d.retry = is_window(p) and b.empty or min(d.retry, b.empty) end -- see rebase of package law
+      if k == 0 then d.retry = is_fixed_window(p) and b.empty or min(d.retry, b.empty) end -- see rebase of package law
     end
     if p.block > 0 and p.verb == 1 and not blocked and d.retry ~= MAX then
       b.block, b.moved = b.now + p.block, true

@@ -9,7 +9,7 @@ local function extend(op, a, number)
   a.cost = a.cost + p.cost
   if a.rule ~= ARGV[op.note + 1] then a.rule = '0 0 0 0 0 0' end
   if p.kind ~= 3 then
-    if is_window(p) then n.level = min(n.level + (last[1] or 0), MAX) end
+    if is_fixed_window(p) then n.level = min(n.level + (last[1] or 0), MAX) end
     last = { fmt(int, p.cost), fmt(int, c.level), fmt(int, c.at), fmt(int, c.prev) }
   else
     local member, expires

@@ -51,8 +51,8 @@ local function drained(p, level, at, now)
   return level - p.drain * steps, t
 end
 
--- is_window tells whether a bucket forgets all at once.
-local function is_window(p)
+-- is_fixed_window tells whether a bucket forgets all at once.
+local function is_fixed_window(p)
   return p.kind == 1 and (p.anchor == 2 or p.drain == MAX)
 end
 
@@ -62,7 +62,7 @@ local function use(b, c, p, nolog)
   local u, now = { x = 0, t = 0, start = 0, prev = 0, level = 0, q = 0, f = 0 }, b.now
   if p.kind == 1 then
     u.x, u.t = drained(p, b.level, b.at, now)
-    if is_window(p) and b.level > 0 then -- all of it counts until it is empty
+    if is_fixed_window(p) and b.level > 0 then -- all of it counts until it is empty
       u.x = b.level
       if p.anchor == 0 then u.t = b.at + floor((now - b.at) / p.step) * p.step end
     end

@@ -51,7 +51,7 @@ local function undrained(p, s, x, now)
   local unused = p.cost * p.count
   local left = drained(p, p.level, p.at, now)
   local returned = max(0, s.prev - p.returned)
-  if x > p.capacity and not is_window(p) then
+  if x > p.capacity and not is_fixed_window(p) then
     return max(0, min(unused, p.capacity - (p.drain - 1)) - max(0, x - left + returned))
   end
   return min(unused, max(0, left - returned))
@@ -86,7 +86,7 @@ local function correct(c, p)
     if n > 0 then
       d.granted = min(undrained(p, s, u.x, now), u.x)
       if s.prev > MAX - d.granted then d.granted = 0 end
-      if not is_window(p) then s.prev = s.prev + d.granted end
+      if not is_fixed_window(p) then s.prev = s.prev + d.granted end
     elseif not over(p, now) then
       d.granted = max(n, u.x - MAX)
     end

@@ -35,9 +35,9 @@ type unaryMethod struct {
 // unaryMethods returns the unary methods by name.
 func (v *verbs) unaryMethods() map[string]unaryMethod {
 	s := v.server.service
-	observe := limitTexts("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
-	explain := limitTexts("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
-	rollback := limitTexts("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
+	observe := withMaxTexts("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
+	explain := withMaxTexts("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
+	rollback := withMaxTexts("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
 	return map[string]unaryMethod{
 		"Take":        {auth.RoleTake, unary[pb.Request, pb.Decision](s.Take)},
 		"Check":       {auth.RoleTake, unary[pb.Request, pb.Decision](s.Check)},
@@ -148,8 +148,8 @@ func objectsOf(message any) int {
 	return 1
 }
 
-// noHold holds no memory for an answer, since objectsOf has counted it before: for a usage of all limits, that of
-// store.DefaultMax, though a catalog may have more.
+// noHold holds no memory for an answer, since objectsOf has counted it before: a usage as one of store.DefaultMax
+// limits at least, also if fewer are named; a catalog may have more.
 func noHold(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
@@ -191,8 +191,8 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 	return wire.ToMessage[pb.ListCellsResponse](cells), nil
 }
 
-// limitTexts wraps a verb to reject messages with too many texts in a field.
-func limitTexts[In, Out any](field string, count func(*In) int, verb func(context.Context, *In) (*Out, error)) func(
+// withMaxTexts wraps a verb to reject messages with too many texts in a field.
+func withMaxTexts[In, Out any](field string, count func(*In) int, verb func(context.Context, *In) (*Out, error)) func(
 	context.Context, *In,
 ) (*Out, error) {
 	return func(ctx context.Context, in *In) (*Out, error) {

@@ -22,7 +22,7 @@ const TiDBEngine = "tidb"
 
 // The server is built from TiDB's module, since tests fetch Go modules and packages of the distribution only, no images.
 // With --store=unistore, the storage of TiDB's own tests, it needs no other process. The parser is a module of its own,
-// which buildTiDB puts in its place in the source.
+// so the module of TiDB lacks it: its go.mod looks in ./pkg/parser, where buildTiDB puts it.
 const (
 	tidbModule   = "github.com/pingcap/tidb"
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
@@ -60,7 +60,7 @@ func startTiDB(ctx context.Context) (s *Server, err error) {
 func buildTiDB(ctx context.Context, work string) string {
 	source := filepath.Join(work, "tidb")
 	for _, m := range []struct{ module, version, to string }{
-		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source},
+		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source}, // Go sees no later release of this path
 		{tidbModule + "/pkg/parser", "v0.0.0-" + tidbRevision, filepath.Join(source, "pkg/parser")},
 	} {
 		var downloaded struct{ Dir string }
