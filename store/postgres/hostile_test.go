@@ -158,6 +158,14 @@ func (db *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
 			t.Errorf("plain charges: %v", err)
 		}
 	}
+	// A settlement that gives back more than the extension calls give_back_twice.
+	charge := newTake("extended", 3_600_000_000)
+	extension, settlement := charge, charge
+	extension.Verb, extension.Cost = law.Extend, 1500
+	settlement.Verb, settlement.Cost = law.Settle, 0
+	for _, op := range []law.Op{charge, extension, settlement} {
+		applyOp(t, s, op)
+	}
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1, History: 1}
 	for _, key := range []string{"a", "b"} {
 		cell := law.Cell{Limit: "listed", Key: key}

@@ -140,7 +140,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 			f.copyTemplate(ctx, bin, data, initDB)
 		}
 		options := []string{
-			"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
+			"-c", maxConnections, "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 			"-c", "jit=off", // jit costs the tests of store/postgres a twentieth of their CPU
 		}
 		if testing.Testing() && !c.Faults { // a test kills servers, never the machine: the kernel still writes

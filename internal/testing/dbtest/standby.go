@@ -62,6 +62,9 @@ func (p *PostgresPair) Rejoin(ctx context.Context) (err error) {
 	return nil
 }
 
+// maxConnections is a setting of all servers: a standby with fewer connections than its primary does not start.
+const maxConnections = "max_connections=600"
+
 // startStandby starts a copy of a primary at a port, or at a free port for 0. It waits until the copy is a synchronous
 // standby.
 func startStandby(ctx context.Context, bin, primary string, port int) *Server {
@@ -72,7 +75,7 @@ func startStandby(ctx context.Context, bin, primary string, port int) *Server {
 		dsn := fmt.Sprintf("postgres://%s:@127.0.0.1:%d/postgres", cfg.User, port)
 		f.run(ctx, "", filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
 			"-U", cfg.User, "-D", data, "-R", "-c", "fast", "--no-sync")
-		return f.postgresServer(bin, data, dsn, dsn, port, "-c", "max_connections=300", "-c", "fsync=off")
+		return f.postgresServer(bin, data, dsn, dsn, port, "-c", maxConnections, "-c", "fsync=off")
 	})
 	defer onFailure(s.Stop)
 	for _, sql := range []string{

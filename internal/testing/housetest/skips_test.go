@@ -20,6 +20,7 @@ var maySkip = map[string]string{
 	"store/mysql.TestSnapshotIsolationIsRefusedInATransaction": "make engines, on servers that have the setting",
 	"store/mysql.TestSQLModesThatChangeTheTextAreRefused":      "make engines, on servers that have the modes",
 	"store/mysql.expectModeRefused":                            "make engines, on servers that have the mode",
+	"store/postgres.needPgDump":                                "make test, on servers that pg_dump can dump",
 	"store/postgres.TestConformanceOfYugabyteDB":               "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
 }
 
