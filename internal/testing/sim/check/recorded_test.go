@@ -78,6 +78,7 @@ type player struct {
 	limit        headgate.Limit
 	version      int // the version of limit
 	reservations []reservation
+	putBacks     int // how often the store's clock was put back; a part of ids
 
 	recordedVersions map[int]bool
 }
@@ -155,6 +156,9 @@ func (p *player) step(ctx context.Context) {
 	case n < 15:
 		c := p.addCall(history.Take, key, text)
 		c.Idem = fmt.Sprint("id", p.rng.IntN(5), key, text)
+		if p.putBacks > 0 {
+			c.Idem += fmt.Sprint(" ", p.putBacks)
+		}
 		c.Life = hour
 		d, err := p.limiter.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
 		p.addReturn(c, &d, err)
@@ -274,7 +278,9 @@ func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps boo
 			by := []int64{second, 10 * second, -second, -5 * second, day, -day, hour / 3, 5 * day}[p.rng.IntN(8)]
 			p.clockShift += by
 			if by < 0 {
-				p.reservations = nil // a correction would return what has drained, which would then pass twice
+				// A correction of an earlier charge would return what has drained, which would then pass twice.
+				p.reservations = nil
+				p.putBacks++
 			}
 			p.addEvent(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}

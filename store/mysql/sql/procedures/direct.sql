@@ -18,6 +18,13 @@ begin
         rollback;
         set @hg_count = 0;
     end;
+    declare exit handler for 1180 begin -- of a member of a group, error 149 is a conflict
+        declare problem text character set utf8mb4;
+        get diagnostics condition 1 problem = message_text;
+        rollback;
+        if problem not like 'Got error 149 %' then resignal; end if;
+        set @hg_count = 0;
+    end;
     declare exit handler for sqlexception begin
         rollback;
         resignal;
