@@ -79,7 +79,11 @@ func readExport(r io.Reader) (uses []api.Status, err error) {
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" { // a byte order mark
 		_, _ = in.Discard(3)
 	}
-	if first, _ := in.Peek(1); string(first) == "{" {
+	first, err := in.Peek(1)
+	if errors.Is(err, io.EOF) { // what export -o jsonl writes of an empty store
+		return nil, nil
+	}
+	if string(first) == "{" {
 		d := json.NewDecoder(in)
 		for n := 1; ; n++ {
 			var u keyUse

@@ -169,7 +169,6 @@ func TestImportChecksAllRowsFirst(t *testing.T) {
 	header, good := strings.Join(keyColumns, ",")+"\n", "token-bucket 5/1m burst 5,alice,2,5,3,false,0,1,,,,\n"
 	for name, tt := range map[string]struct{ text, want string }{
 		"no export":     {"key,limit\n", "file"},
-		"nothing":       {"", "file"},
 		"few columns":   {header + good + "a,b\n", "after 1 rows"},
 		"unknown limit": {header + good + "nobody,bob,1,,,,,1,,,,\n", `"nobody"`},
 		"cost":          {header + good + "5/1m,bob,much,,,,,1,,,,\n", "used"},
