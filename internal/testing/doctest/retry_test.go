@@ -217,7 +217,7 @@ func (l *language) testLockedKey(t *testing.T, dir, dsn string) {
 			if db.QueryRowContext(ctx, waiting).Scan(&since) == nil {
 				waitStarts[since] = true
 			}
-			// InnoDB reads innodb_trx anew only 100 ms after the last look at it.
+			// InnoDB reads innodb_trx anew only 100 ms after the last look (findings/mariadb-innodb-trx-polled.sh).
 			_, _ = db.ExecContext(ctx, "DO SLEEP(0.2)")
 		}
 		_ = tx.Commit()
