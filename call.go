@@ -269,7 +269,8 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	return decided
 }
 
-// takeByCachedLimit decides a charge of a limit given by name like takeOne, if the limit is in memory.
+// takeByCachedLimit decides a charge of a limit given by name within this process, and reports whether it did. It does
+// not look up a limit that is not in memory.
 func (l *Limiter) takeByCachedLimit(ctx context.Context, d *Decision, c Charge) bool {
 	if l.cachingNames == nil || !c.Limit.OnlyName() {
 		return false

@@ -1,15 +1,14 @@
 #!/bin/bash
-# MariaDB: whoever polls information_schema.innodb_trx more often than each 100 ms never sees a change.
+# MariaDB: a program that polls information_schema.innodb_trx without a pause never sees it change.
 #
 # Version: mariadbd 10.11.19 of Debian 12.
 #
-# InnoDB answers from a copy of the transactions, which it makes anew only if nobody has looked at the copy for 100 ms, and each
-# look counts. So a program that asks in a loop until a lock wait appears keeps the copy as it was at its first look, for as
-# long as it asks. With a pause of 200 ms between two looks it sees the wait at once. The manual of MySQL says that the table
-# is not renewed while it was read within the last 100 ms; that a loop thereby waits for ever, it does not.
+# InnoDB serves the table from a cache, and refreshes the cache only if it was not read for 100 ms. Every read restarts that
+# time, so a loop that waits for a lock wait to appear reads the same cached rows for as long as it runs. With a pause of
+# 200 ms between two reads it sees the lock wait at once. MySQL's manual documents the 100 ms, but not that a busy loop
+# never ends.
 #
-# Seen: one session holds a row for 9 s, a second one asks for it half a second after the polling has begun, and waits for
-# the rest.
+# Seen: one session locks a row for 9 s, and a second session waits for it from half a second after the first read on.
 #
 #   10.11.19-MariaDB-0+deb12u1
 #   polled without a pause for 5 s: 832087 looks, the wait was seen 0 times

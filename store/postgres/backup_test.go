@@ -29,7 +29,7 @@ func needPgDump(t *testing.T, server string) {
 		t.Fatal(err)
 	}
 	if major < serverMajor {
-		t.Skipf("pg_dump %d is older than the server", major)
+		t.Skipf("pg_dump %d does not dump PostgreSQL %d; make test runs this on the server of its version", major, serverMajor)
 	}
 }
 

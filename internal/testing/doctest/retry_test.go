@@ -217,7 +217,7 @@ func (l *language) testLockedKey(t *testing.T, dir, dsn string) {
 			if db.QueryRowContext(ctx, waiting).Scan(&since) == nil {
 				waitStarts[since] = true
 			}
-			// InnoDB reads innodb_trx anew only 100 ms after the last look (findings/mariadb-innodb-trx-polled.sh).
+			// InnoDB refreshes innodb_trx only if it was not read for 100 ms: findings/mariadb-innodb-trx-polled.sh.
 			_, _ = db.ExecContext(ctx, "DO SLEEP(0.2)")
 		}
 		_ = tx.Commit()
