@@ -1,5 +1,7 @@
 package law
 
+import "slices"
+
 // Apply applies a batch: its groups one after another, in order, each all or nothing. records[i] is the cell of ops[i],
 // the same pointer wherever the cell is the same; the caller holds the locks. clock is the store's, read after the
 // locks were taken; an op's own Now overrides it.
@@ -31,8 +33,21 @@ func GroupEnd(ops []Op, i int) int {
 	return j
 }
 
+// AlternativeEnd returns the end of the alternative that starts at i, or of the group if it has none.
+func AlternativeEnd(ops []Op, i int) int {
+	j := i + 1
+	for j < len(ops) && ops[j].Group == ops[i].Group && ops[j].Alternative == ops[i].Alternative {
+		j++
+	}
+	return j
+}
+
 // applyGroup applies the ops of one valid request, by their verb.
 func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
+	if AlternativeEnd(ops, 0) < len(ops) {
+		applyFirst(ops, outs, clock, records, group)
+		return
+	}
 	switch ops[0].Verb {
 	case Take:
 		if ops[0].ID != "" {
@@ -62,6 +77,43 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		case Renew:
 			outs[i] = r.renew(op, op.clock(clock))
 		}
+	}
+}
+
+// applyFirst charges the first alternative of a request that passes as a whole. One that does not pass leaves nothing,
+// as if it had been checked, but for the last: the refusal of that one is the refusal of the request. An ID that was
+// admitted with one of the alternatives is applied to that one again.
+func applyFirst(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
+	clear(outs)
+	i, j, err := knownAlternative(ops, clock, records)
+	if err != nil {
+		FailAll(outs, err)
+		return
+	}
+	for known := j > 0; ; i = j {
+		j = AlternativeEnd(ops, i)
+		if !known && j < len(ops) {
+			checks := slices.Clone(ops[i:j])
+			for k := range checks {
+				checks[k].Verb = Check
+			}
+			admitted := applyAsked(checks, outs[i:j], clock, records[i:j], group)
+			if outs[i].Stale || admitted && ops[i].Verb == Check {
+				return
+			}
+			if !admitted {
+				continue
+			}
+		}
+		if ops[i].ID != "" {
+			applyOnce(ops[i:j], outs[i:j], clock, records[i:j], group)
+			if err := outs[i].Err; err != nil {
+				FailAll(outs, err)
+			}
+		} else {
+			applyAsked(ops[i:j], outs[i:j], clock, records[i:j], group)
+		}
+		return
 	}
 }
 

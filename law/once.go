@@ -55,6 +55,28 @@ func (r *Record) known(id string, clock int64) (a Receipt, ok bool) {
 	return a, ok && a.KeepUntil > clock
 }
 
+// knownAlternative returns the first alternative that was admitted under the ID of ops, or zeros if none was. It fails
+// with ErrReused if the ID was admitted with charges of no alternative.
+func knownAlternative(ops []Op, clock int64, records []*Record) (start, end int, err error) {
+	if ops[0].ID == "" {
+		return 0, 0, nil
+	}
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = AlternativeEnd(ops, i)
+		fingerprint := Fingerprint(ops[i:j])
+		for k := i; k < j; k++ {
+			switch a, ok := records[k].known(ops[k].ID, ops[k].clock(clock)); {
+			case !ok, a.Settled == Cancelled:
+			case a.Fingerprint == fingerprint:
+				return i, j, nil
+			default:
+				err = ErrReused
+			}
+		}
+	}
+	return 0, 0, err
+}
+
 // applyOnce applies the ops of a request with an ID. An op that was admitted before gets its first outcome again, at
 // the present time; the others are decided, all or none. A request can have both kinds: a store that spreads it over
 // several servers was cut off between two of them, a cell was reset, or one charge cancelled. The charges of a request

@@ -94,8 +94,12 @@ func (c Cell) Compare(d Cell) int {
 // Op is one operation on a cell. Ops of one request stand next to each other in a batch and carry the same Group; they
 // are admitted all or none, and all have the same Verb.
 type Op struct {
-	Verb   Verb
-	Group  uint32 // equal and adjacent: one request
+	Verb Verb
+	// Alternative numbers the alternatives of a request from 1, in the order in which they are tried; 0: it has none.
+	// The ops of each stand next to each other. All of the first alternative that passes are charged, and nothing of
+	// the others. Only for Take and Check.
+	Alternative uint8
+	Group       uint32 // equal and adjacent: one request
 	Cell   Cell
 	Params Params
 
@@ -128,8 +132,9 @@ type Op struct {
 	Now int64 // test time, microseconds; 0: the store's own clock
 }
 
-// Alone reports whether the store forgets op once it has decided: op has no ID, and does not start later.
-func (op *Op) Alone() bool { return op.ID == "" && !op.Deferred }
+// Alone reports whether the cell alone decides op, and the store forgets op then: it has no ID, does not start later,
+// and is no part of an alternative.
+func (op *Op) Alone() bool { return op.ID == "" && !op.Deferred && op.Alternative == 0 }
 
 // Timed reports whether the parameters of op hold for a limited time, outside which its outcome is Stale.
 func (op *Op) Timed() bool { return op.From != 0 || op.Until != 0 }
@@ -172,7 +177,8 @@ func (v Via) String() string {
 type Outcome struct {
 	// Granted is how many of Count the cell has room for. In a refused group nothing was charged, whatever Granted
 	// says: the request was admitted if every op of the group has Granted == Count (or Partial and Granted > 0). A
-	// charge of a refused group that would fit has RetryAt 0.
+	// charge of a refused group that would fit has RetryAt 0. Of a group with alternatives, one was charged if every op
+	// of that one has Granted == Count; those after it have zero outcomes.
 	//
 	// For Return and Settle, Granted is how many credits were given back, or less than 0: charged in addition. For
 	// Renew and Reset it is 1, or 0 if there was no entry or cell. For Extend it is the credits charged under the ID in

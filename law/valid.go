@@ -202,6 +202,9 @@ func ValidGroup(ops []Op) error {
 		if (ops[i].Verb == Take || ops[i].Verb == Extend) && ops[i].ID != ops[0].ID {
 			return Invalid("id", "a request has one for all its charges")
 		}
+		if err := validAlternative(ops, i); err != nil {
+			return err
+		}
 	}
 	if err := validParams(ops); err != nil {
 		return err
@@ -209,13 +212,30 @@ func ValidGroup(ops []Op) error {
 	return validCells(ops)
 }
 
-// validCells returns an error if a request with an ID charges a cell twice: the cell has one receipt for an ID.
+// validAlternative returns what is wrong with the Alternative of op i of a request, or nil.
+func validAlternative(ops []Op, i int) error {
+	op := &ops[i]
+	switch {
+	case i == 0 && op.Alternative > 1, i > 0 && op.Alternative != ops[i-1].Alternative &&
+		(ops[i-1].Alternative == 0 || op.Alternative != ops[i-1].Alternative+1):
+		return Invalid("alternatives", "are not numbered from 1, one after another")
+	case op.Alternative > 0 && (op.Verb != Take && op.Verb != Check || op.Partial || op.Deferred):
+		return Invalid("alternatives", "only a request that takes or checks all of its costs at once has them")
+	}
+	return nil
+}
+
+// validCells returns an error if a request with an ID, or an alternative of it, charges a cell twice: the cell has one
+// receipt for an ID.
 func validCells(ops []Op) error {
 	if len(ops) < 2 || ops[0].ID == "" {
 		return nil
 	}
 	seen := make(map[Cell]bool, len(ops))
 	for i := range ops {
+		if i > 0 && ops[i].Alternative != ops[i-1].Alternative {
+			clear(seen)
+		}
 		if c := ops[i].Cell; seen[c] {
 			return Invalid("id", "a request that has one charges each key of a limit once, this one charges %q of "+
 				"%q twice", c.Key, c.Limit)

@@ -16,16 +16,18 @@ func (b *batch) groupEnd(k int) int {
 	return end
 }
 
-// fingerprints returns for each op the fingerprint of its request; 0: the request is no Take with an ID.
+// fingerprints returns for each op the fingerprint of its request, or of its alternative; 0: it is no Take with an ID.
 func (b *batch) fingerprints(ops []law.Op) []int64 {
 	prints := make([]int64, len(b.indexes))
 	for k := 0; k < len(prints); {
-		end := b.groupEnd(k)
-		if op := &ops[b.indexes[k]]; op.Verb != law.Take || op.ID == "" {
+		first := b.indexes[k]
+		alternative := ops[first:law.AlternativeEnd(ops, first)]
+		end := k + len(alternative)
+		if op := &alternative[0]; op.Verb != law.Take || op.ID == "" {
 			k = end
 			continue
 		}
-		for print := law.Fingerprint(ops[b.indexes[k] : b.indexes[end-1]+1]); k < end; k++ {
+		for print := law.Fingerprint(alternative); k < end; k++ {
 			prints[k] = print
 		}
 	}

@@ -57,14 +57,14 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return worst(failures)
 }
 
-// errSeveralSlots refuses a reservation that may start later and has keys in several slots. Its charges need a common
-// start, which scripts that each see one slot cannot find.
-var errSeveralSlots = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a "+
-	"Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
+// errSeveralSlots refuses a reservation that may start later, or alternatives, with keys in several slots. Charges need
+// a common start, and an alternative needs to know of those before it, which scripts that each see one slot cannot.
+var errSeveralSlots = fmt.Errorf("redis: %w: a reservation that may start later, or alternatives, of keys in several "+
+	"slots of a Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
 
 // checkRequest returns why a request must not be sent, or nil.
 func (s *Store) checkRequest(ops []law.Op) error {
-	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Deferred {
+	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Deferred && ops[0].Alternative == 0 {
 		return err
 	}
 	for i := range ops {

@@ -217,7 +217,7 @@ local function single(op, p)
 end
 
 -- group decides the ops from i to j, all or nothing, and tells whether they were
--- admitted.
+-- admitted, or are stale.
 local function group(ops, i, j)
   local admitted, stale, ds, tents = true, false, {}, {}
   for k = i, j do
@@ -253,7 +253,7 @@ local function group(ops, i, j)
     end
     seen[op.key] = true
   end
-  return admitted
+  return admitted, stale
 end
 
 -- back needs returns.lua: a call without corrections has none. given was given back before.

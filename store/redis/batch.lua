@@ -22,13 +22,51 @@ local function reset(op, c, p)
   if register then call('SET', KEYS[op.log + 1], fmt(int, register + 1), 'KEEPTTL') end -- see register.lua
 end
 
+-- first charges the first alternative of the ops from i to j that passes: applyFirst of
+-- package law.
+local function first(i, j)
+  local has_id, from, reused, start = rest[i].p.verb == 1 and rest[i].note > 0, nil, false, i
+  for k = i, j do
+    local op = rest[k]
+    if op.p.alternative ~= rest[start].p.alternative then start = k end
+    answer(op, 0, NONE, 0, 0, 0, 0, 0, 0)
+    local a = has_id and known(op)
+    if a and a.settled ~= CANCELLED then
+      if a.print == ARGV[op.note + 1] then from = from or start else reused = true end
+    end
+  end
+  if reused and not from then
+    fail_all(i, j, REUSED)
+    return
+  end
+  local k, is_known = from or i, from
+  while true do
+    local last, verb, admitted, stale = k, rest[k].p.verb, true, false
+    while rest[last + 1] and last < j and rest[last + 1].p.alternative == rest[k].p.alternative do last = last + 1 end
+    if not is_known and last < j then
+      local asked = {}
+      for n = k, last do asked[n], rest[n].p = rest[n].p, setmetatable({ verb = 2 }, { __index = rest[n].p }) end
+      admitted, stale = group(rest, k, last)
+      for n = k, last do rest[n].p = asked[n] end
+      if stale or admitted and verb == 2 then return end
+    end
+    if admitted then
+      if has_id then apply_once(k, last) else group(rest, k, last) end
+      return
+    end
+    k = last + 1
+  end
+end
+
 local i = 1
 while i <= #rest do
   local j = i
   while rest[j + 1] and rest[j + 1].group == rest[i].group do j = j + 1 end
   local p = rest[i].p
   local verb = p.verb
-  if verb == 1 and rest[i].note > 0 then -- it has an ID
+  if rest[j].p.alternative > 1 then
+    first(i, j)
+  elseif verb == 1 and rest[i].note > 0 then -- it has an ID
     apply_once(i, j)
   elseif verb == 8 then
     apply_extend(i, j)

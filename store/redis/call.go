@@ -66,9 +66,9 @@ func (s *Store) opsCall(script script, extraArgs []string, ops []law.Op, index [
 		c.keys[n] = s.cellKey(op.Cell)
 		if n == 0 || !sameRequest(ops, index[n-1], i) {
 			group++
-			if isTakeWithID(op) {
-				fingerprint = law.Fingerprint(requestOf(ops, i))
-			}
+		}
+		if isTakeWithID(op) && (n == 0 || !sameAlternative(ops, index[n-1], i)) {
+			fingerprint = law.Fingerprint(requestOf(ops, i))
 		}
 		next := run{params: params.find(ops, i), ops: 1, group: group}
 		next.log, next.note = c.addOpKeys(s, op, fingerprint, how)
@@ -102,11 +102,10 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 		end := requestEnd(ops, index, n)
 		if plain.cell[n] == 0 {
 			runs.flush()
-			fingerprint := int64(0)
-			if isTakeWithID(&ops[index[n]]) {
-				fingerprint = law.Fingerprint(requestOf(ops, index[n]))
-			}
-			for ; n < end; n++ {
+			for fingerprint := int64(0); n < end; n++ {
+				if isTakeWithID(&ops[index[n]]) && (fingerprint == 0 || !sameAlternative(ops, index[n-1], index[n])) {
+					fingerprint = law.Fingerprint(requestOf(ops, index[n]))
+				}
 				next := run{params: params.find(ops, index[n]), ops: 1, group: group}
 				next.log, next.note = c.addOpKeys(s, &ops[index[n]], fingerprint, forGood)
 				runs.addRun(next)
@@ -131,13 +130,18 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 // isTakeWithID reports whether an op belongs to a request with an ID, which is charged once.
 func isTakeWithID(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
 
-// requestOf returns the whole request of op i. A call may have only the part in one slot.
+// requestOf returns the whole request of op i, or its whole alternative. A call may have only the part in one slot.
 func requestOf(ops []law.Op, i int) []law.Op {
 	start := i
-	for start > 0 && ops[start-1].Group == ops[i].Group {
+	for start > 0 && sameAlternative(ops, start-1, i) {
 		start--
 	}
-	return ops[start:law.GroupEnd(ops, i)]
+	return ops[start:law.AlternativeEnd(ops, i)]
+}
+
+// sameAlternative reports whether op i and the later op j belong to one request, and to one alternative of it.
+func sameAlternative(ops []law.Op, i, j int) bool {
+	return sameRequest(ops, i, j) && ops[i].Alternative == ops[j].Alternative
 }
 
 // addOpKeys adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none. The

@@ -25,7 +25,10 @@ local function admit(op, print)
   }, ms)
 end
 
+-- fail_all fails the request of the ops from i to j, also its other alternatives.
 local function fail_all(i, j, how)
+  while rest[i - 1] and rest[i - 1].group == rest[i].group do i = i - 1 end
+  while rest[j + 1] and rest[j + 1].group == rest[j].group do j = j + 1 end
   for k = i, j do answer(rest[k], 0, NONE, 0, 0, 0, 0, how, 0) end
 end
 

@@ -63,7 +63,7 @@ func (d *doubles) addParams(op *law.Op) {
 // sameParams reports whether two ops differ at most in what opParams leaves out, such as the cell and the ID.
 func sameParams(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
-		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Now == b.Now && a.Verb == b.Verb && a.Alternative == b.Alternative && a.Params == b.Params &&
 		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
 		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until
 }

@@ -25,7 +25,7 @@ func readLua(name string) string {
 
 // opParams is the order of the doubles that describe an op to batch.lua.
 var opParams = wire.NewLayout("unit capacity step drain heal cost count ceiling now anchor block partial " +
-	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
+	"verb alternative kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
 
 // loneParams is the order of the doubles that describe an op to lone.lua.
 var loneParams = wire.NewLayout("capacity step drain heal cost count ceiling now anchor")

@@ -53,7 +53,7 @@ func (s *Store) applyAcrossSlots(ctx context.Context, ops []law.Op, outs []law.O
 	}
 	if err := firstErr(outs, group); err != nil {
 		failAll(outs, group, err)
-	} else if ops[group[0]].Verb != law.Return { // each op of a Return is decided alone
+	} else if ops[group[0]].Verb != law.Return && len(slots) > 1 { // each op of a Return is decided alone
 		spreadStale(ops, outs, group)
 	}
 	return nil

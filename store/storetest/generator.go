@@ -111,6 +111,9 @@ func (g *generator) newRequest(verb law.Verb, size int) (ops []law.Op) {
 		}
 		ops = append(ops, op)
 	}
+	if (verb == law.Take || verb == law.Check) && size > 1 && !deferred && g.IntN(3) == 0 {
+		g.setAlternatives(ops)
+	}
 	if verb == law.Take && !ops[0].Partial && g.IntN(4) == 0 {
 		g.ids++
 		id, ttl := fmt.Sprint("id ", g.ids), int64(60*sec)<<g.IntN(5)
@@ -121,6 +124,16 @@ func (g *generator) newRequest(verb law.Verb, size int) (ops []law.Op) {
 		g.requests = g.requests[max(0, len(g.requests)-8):]
 	}
 	return ops
+}
+
+// setAlternatives makes alternatives of the ops of a request: one, or as many as there are ops.
+func (g *generator) setAlternatives(ops []law.Op) {
+	for i := range ops {
+		ops[i].Alternative = 1
+		if i > 0 {
+			ops[i].Alternative = ops[i-1].Alternative + uint8(g.IntN(2)) //nolint:gosec // few
+		}
+	}
 }
 
 // plainParams are the indices in steadyParams of limits whose charges can be plain and that never block.
@@ -154,6 +167,9 @@ func (g *generator) plainBatch() (ops []law.Op) {
 			op.Group = group + 1
 			ops = append(ops, op)
 		}
+		if size > 1 && g.IntN(8) == 0 {
+			g.setAlternatives(ops[len(ops)-size:])
+		}
 	}
 	g.setTime(&ops[0])
 	for i := range ops {
@@ -181,6 +197,13 @@ func (g *generator) repeat() []law.Op {
 // someCharges returns some charges of an earlier request with an ID.
 func (g *generator) someCharges() []law.Op {
 	ops := slices.Clone(g.requests[g.IntN(len(g.requests))])
+	if i := g.IntN(len(ops)); ops[i].Alternative > 0 { // mostly of one alternative
+		j := law.AlternativeEnd(ops, i)
+		ops = ops[i:j:j]
+	}
+	for i := range ops {
+		ops[i].Alternative = 0
+	}
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	return ops[:1+g.IntN(len(ops))]
 }
@@ -252,7 +275,7 @@ func (g *generator) returnOp() law.Op {
 // addReceipts keeps receipts of the charges that a batch has admitted.
 func (g *generator) addReceipts(ops []law.Op, got, want []law.Outcome) {
 	for i := 0; i < len(ops); {
-		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
+		j, admitted := law.AlternativeEnd(ops, i), ops[i].Verb == law.Take
 		for k := i; k < j; k++ {
 			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 &&
 				(want[k].Granted == ops[k].Count || ops[k].Partial)

@@ -110,6 +110,11 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("starts all keys of a reservation together, or none",
 		func(t *testing.T, s store.Store) { testStartTogether(t, s, o.GroupsOnTrial) })
 	with("decides a reservation again for a caller that does not wait", testReserveWithoutWait)
+	with("charges the first alternative that has room, and nothing of the others",
+		func(t *testing.T, s store.Store) { testAlternatives(t, s, o.GroupsOnTrial) })
+	if !o.GroupsOnTrial {
+		alsoWrapped("drains a plan, and then credits", testDrainByAlternatives)
+	}
 	with("charges a cell once after a reset in a batch", testResetInBatch)
 	alsoWrapped("holds, renews and releases leases", testLeases)
 	alsoWrapped("keeps keys apart byte by byte", testKeys)

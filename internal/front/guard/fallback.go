@@ -52,7 +52,8 @@ func (s *Store) answerGroup(ops []law.Op, outs []law.Outcome, err error) error {
 	}
 	switch policy {
 	case law.AwayAllow:
-		for i := range ops {
+		clear(outs)
+		for i := range law.AlternativeEnd(ops, 0) {
 			op := &ops[i]
 			now := cmp.Or(op.Now, store.SystemClock())
 			outs[i] = law.Outcome{

@@ -18,7 +18,7 @@ import (
 // the numbers in the order of fieldNames, line by line. From and Until are called since and lapse: from is a
 // keyword of SQL, until one of Lua.
 var fieldNames = strings.Fields(`
-	verb group cell
+	verb group alternative cell
 	kind anchor unit capacity step drain heal block history
 	cost count partial deferred how
 	ceiling ttl now
@@ -27,10 +27,10 @@ var fieldNames = strings.Fields(`
 	at level returned entry`)
 
 // values returns all numbers of an op, in the order of fieldNames.
-func values(op *law.Op) [30]int64 {
+func values(op *law.Op) [31]int64 {
 	p, partial, deferred := &op.Params, oneIf(op.Partial), oneIf(op.Deferred)
 	return [...]int64{
-		int64(op.Verb), 0, 0, // group and cell depend on the batch: the store sets them
+		int64(op.Verb), 0, int64(op.Alternative), 0, // group and cell depend on the batch: the store sets them
 		// drain is a divisor under every law; heal is how far the cell's time may be ahead of the clock
 		int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), p.Block, p.History,
 		op.Cost, op.Count, partial, deferred, partial + 2*deferred, // no op is both

@@ -19,6 +19,7 @@ select k.k, r.first as request, u.c, r.verb, r.id, u.clock, greatest(u.clock, c_
     case when r.verb = 1 then u.cost * u.count else a.costs[p.i] - greatest(u.cost, 0) end as n, u.count,
     p_ops[u.o + {op.kind}] = 1 and u.anchor < 2 and coalesce(c_law[u.c] in (0, 1), false) and case r.verb
         when 1 then (u.count = 1 or coalesce(r.id, '') = '') and p_ops[u.o + {op.how}] < 2 and p_ops[u.o + {op.ceiling}] = 0
+            and p_ops[u.o + {op.alternative}] = 0
             and p_ops[u.o + {op.since}] = 0 and p_ops[u.o + {op.lapse}] = 0 and a.id is null
         when 4 then coalesce(not a.several and a.settled[p.i] = -1 and a.keeps[p.i] - u.clock > 0 and a.costs[p.i] >= u.cost
             and a.rules[p.i : p.i] = array[p_ops[u.o + {op.kind} : u.o + {op.drain}]]

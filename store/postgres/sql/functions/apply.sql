@@ -68,7 +68,7 @@ declare
     store_clock bigint;
     res bigint[] := array_fill(0::bigint, array[n * {out.width}]);
     -- the group
-    i int; j int; k int; o int; r int; c int; verb int;
+    i int; j int; k int; o int; r int; c int; verb int; alternative bigint; passed boolean := false;
     admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
     undo bigint[]; back bigint[];
     -- the op
@@ -110,10 +110,14 @@ begin
     while i <= n loop
         o := (i - 1) * {op.width};
         verb := p_ops[o + {op.verb}];
+        alternative := p_ops[o + {op.alternative}];
         j := i;
-        while j < n and p_ops[j * {op.width} + {op.group}] = p_ops[o + {op.group}] loop
+        while j < n and p_ops[j * {op.width} + {op.group}] = p_ops[o + {op.group}] and p_ops[j * {op.width} + {op.alternative}] = alternative loop
             j := j + 1;
         end loop;
+        if not passed and j < n and p_ops[j * {op.width} + {op.group}] = p_ops[o + {op.group}] then
+            verb := 2; -- an alternative that is not the last is charged if it passes a check: applyFirst of package law
+        end if;
 
         if verb > 2 then -- each on its own
             {{template "apart"}}
@@ -205,6 +209,11 @@ begin
                     {{template "move" (as "limit" "p_limits[c]" "key" "p_keys[c]" "before" "p_ops[o + {op.entry}]")}}
                 end if;
             end if;
+        end loop;
+        passed := alternative > 0 and verb = 2 and admitted and p_ops[(i - 1) * {op.width} + {op.verb}] = 1;
+        continue when passed; -- once more, to charge it
+        while alternative > 0 and (admitted or stale) and j < n and p_ops[j * {op.width} + {op.group}] = p_ops[(i - 1) * {op.width} + {op.group}] loop
+            j := j + 1; -- the others are not tried
         end loop;
         i := j + 1;
     end loop;

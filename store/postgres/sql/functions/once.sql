@@ -56,7 +56,7 @@ declare
     rest int[]; -- the ops to be decided
     extended int[]; -- those that extend, also if they need nothing more
     takes boolean; settles boolean; late boolean;
-    a record; taken record; i int; j int; o int; r int; verb int; wrong int;
+    a record; taken record; i int; j int; b int; e int; o int; r int; verb int; wrong int;
 begin
     -- What settles makes its cell too: else that might be there when the ops that are left lock it, after others.
     perform headgate_internal.apply_N(p_limits, p_keys, array_replace(p_modes, 1::smallint, 2::smallint), '{}', null);
@@ -139,24 +139,34 @@ begin
             while j < last and p_ops[j * {op.width} + {op.group}] = p_ops[(i - 1) * {op.width} + {op.group}] loop
                 j := j + 1;
             end loop;
+            b := i; e := j;
+            if p_ops[(j - 1) * {op.width} + {op.alternative}] > 1 then -- of the alternatives, the one that is known: knownAlternative of package law
+                select coalesce(min(u.k), i), coalesce(max(u.k), j) into b, e from generate_series(i, j) u(k)
+                where p_ops[(u.k - 1) * {op.width} + {op.alternative}] = (select p_ops[(v.k - 1) * {op.width} + {op.alternative}]
+                    from generate_series(i, j) v(k) where known[v.k] and fault[v.k] = 0 order by v.k limit 1);
+            end if;
             wrong := 0; -- what is wrong with one is so with all of the request
-            for k in i .. j loop
+            for k in b .. e loop
                 wrong := case when verb in (4, 8) and not known[k] then 4 else fault[k] end;
                 exit when wrong > 0;
             end loop;
             -- A request that is late, or was, needs a start in common: all of it, or nothing.
             late := p_ops[(i - 1) * {op.width} + {op.how}] = 2;
-            for k in i .. j loop
+            for k in b .. e loop
                 late := late or known[k] and res[(k - 1) * {out.width} + {out.start_at}] > 0;
             end loop;
-            if verb = 1 and late and false = any (known[i : j]) then
-                for k in i .. j loop
+            if verb = 1 and late and false = any (known[b : e]) then
+                for k in b .. e loop
                     known[k] := false;
                 end loop;
             end if;
             for k in i .. j loop
                 if wrong > 0 then
                     res[(k - 1) * {out.width} + {out.status}] := wrong;
+                elsif k < b or k > e then
+                    for g in 1 .. {out.width} loop
+                        res[(k - 1) * {out.width} + g] := 0;
+                    end loop;
                 elsif verb = 8 then
                     extended := extended || k;
                     if p_ops[(k - 1) * {op.width} + {op.how}] = 3 then
@@ -182,7 +192,7 @@ begin
                 array(select p_limits[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_keys[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_modes[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
-                array(select case when w.o = 3 then array_position(cells, w.v) else w.v end
+                array(select case when w.o = {op.cell} then array_position(cells, w.v) else w.v end
                     from unnest(rest) with ordinality u(k, i),
                         unnest(p_ops[(u.k - 1) * {op.width} + {op.verb} : u.k * {op.width}]) with ordinality w(v, o) order by u.i, w.o),
                 array(select p_notes[u.k] from unnest(rest) with ordinality u(k, i) order by u.i));
@@ -197,10 +207,10 @@ begin
         if takes then
             for taken in
                 select array_agg(x.k order by x.k) as ops
-                from (select u.k, bool_and(res[(u.k - 1) * {out.width} + {out.granted}] = p_ops[(u.k - 1) * {op.width} + {op.count}]) over (partition by p_ops[(u.k - 1) * {op.width} + {op.group}]) as admitted
+                from (select u.k, bool_and(res[(u.k - 1) * {out.width} + {out.granted}] = p_ops[(u.k - 1) * {op.width} + {op.count}]) over (partition by p_ops[(u.k - 1) * {op.width} + {op.group}], p_ops[(u.k - 1) * {op.width} + {op.alternative}]) as admitted
                     from unnest(rest) u(k) where p_ops[(u.k - 1) * {op.width} + {op.verb}] = 1 and p_ops[(u.k - 1) * {op.width} + {op.how}] <> 3 and p_notes[u.k] <> '') x
                 where x.admitted
-                group by p_ops[(x.k - 1) * {op.width} + {op.group}]
+                group by p_ops[(x.k - 1) * {op.width} + {op.group}], p_ops[(x.k - 1) * {op.width} + {op.alternative}]
             loop
                 perform headgate_internal.remember_N(p_limits, p_keys, p_ops, p_notes[taken.ops[1]], p_prints[taken.ops[1]], res, taken.ops);
             end loop;
