@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,9 +197,13 @@ func (l *Limiter) refresh(ctx context.Context, r *request) {
 		case stale != nil:
 			err = stale
 		default:
+			clock := int64(0) // for alternatives that were not tried
 			for i := range r.ops {
-				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
-					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
+				clock = max(clock, r.outs[i].Clock)
+			}
+			for i := range r.ops {
+				if cal := r.limits[i].calendar(); cal != nil && (r.outs[i].Stale || r.ops[i].Alternative > 0) {
+					r.ops[i].Window = cal.bounds(cmp.Or(r.outs[i].Clock, clock))
 				}
 			}
 			err = l.store.Apply(ctx, r.ops, r.outs)

@@ -33,11 +33,35 @@ type Charge struct {
 	// Keep is how much of the limit has to be free after the charge; zero: nothing. It applies to taking, checking,
 	// acquiring and extending, not to settling and releasing. A refused charge with Keep never blocks a key.
 	Keep Headroom
+
+	// Alternative numbers the alternatives of a request from 1; zero: it has none. FirstOf sets it. Verbs that name an
+	// earlier request, such as Extend and Settle, ignore it.
+	Alternative int
+}
+
+// FirstOf returns the charges of a request with alternatives, for [Limiter.Take], [Limiter.Check], [Once.Take] and
+// [Limiter.Batch]: a plan, say, and then credits; or the models that will do. All charges of the first alternative that
+// passes as a whole are taken, in one round trip, and nothing of the others: one that was passed over leaves no block
+// and no attempt in a history. If no alternative passes, the refusal is that of the last one, with its block.
+// Decision.Alternative is the number of the alternative that was taken.
+//
+// An alternative has one charge or more; there are at most 255. A Redis Cluster needs all keys in one slot, and returns
+// store.ErrUnsupported for others.
+func FirstOf(alternatives ...[]Charge) []Charge {
+	var charges []Charge
+	for i, alternative := range alternatives {
+		for _, c := range alternative {
+			c.Alternative = i + 1
+			charges = append(charges, c)
+		}
+	}
+	return charges
 }
 
 // Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed and Each are about one
 // charge: in an admitted request, the charge with the smallest fraction of its limit left, replays last; in a refused
-// request, the charge that has to wait longest. Each has the fields of all charges.
+// request, the charge that has to wait longest. Each has the fields of all charges. Of a request with alternatives, a
+// Decision is about the one that was taken; if none was, the one that can pass first.
 type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the request was admitted before, under the same id; see [Limiter.Once]
@@ -56,6 +80,8 @@ type Decision struct {
 	// google.type.Money. They are 0 unless the limit has a scale or a capacity with a fraction. See RemainingCost.
 	CapacityNanos, RemainingNanos int32
 	EntryNumber                   int64 // transaction number in the log, for limits that keep one; else 0
+	// Alternative is the number of the alternative that the decision is about, from 1; 0: the request has none.
+	Alternative int
 	// Applied names what replaced the limit itself, such as an override or a plan; empty: nothing did, or the server
 	// that decided does not say.
 	Applied string

@@ -158,7 +158,7 @@ func (l *Limiter) timeoutFor(ops []law.Op) time.Duration {
 		if op.Verb != law.Take && op.Verb != law.Check {
 			return l.timeout
 		}
-		isForgettable = isForgettable && op.Alone() && !op.Params.Leased
+		isForgettable = isForgettable && op.ID == "" && !op.Deferred && !op.Params.Leased
 		if d := op.Params.Deadline; d > 0 && (deadline == 0 || d < deadline) {
 			deadline = d
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -116,6 +117,15 @@ func (r *request) compile(clock store.Clock, group uint32, spec *verbSpec, charg
 		if err := c.Keep.applyTo(op); err != nil {
 			return err
 		}
+		if spec.verb == law.Take || spec.verb == law.Check {
+			switch {
+			case c.Alternative < 0 || c.Alternative > math.MaxUint8:
+				return Invalid("alternatives", "are numbered from 1 to %d, not %d", math.MaxUint8, c.Alternative)
+			case c.Alternative > 0 && rule.params.Leased:
+				return Invalid("alternatives", "are taken, not acquired")
+			}
+			op.Alternative = uint8(c.Alternative)
+		}
 		if rule.isTimed() { // credits taken up front would outlast the rule
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
@@ -188,7 +198,28 @@ func (r *request) untakenCredits(i int, allowed bool) (credits int64) {
 }
 
 // decision derives the decision about a request from its ops and their outcomes.
-func (r *request) decision() Decision {
+func (r *request) decision() (d Decision) {
+	if r.ops[0].Alternative == 0 {
+		return r.decisionOfAll()
+	}
+	for i, j := 0, 0; i < len(r.ops) && !d.Allowed; i = j {
+		if j = law.AlternativeEnd(r.ops, i); !wasRead(&r.outs[i]) {
+			continue // the ID was admitted with another one
+		}
+		this := r.part(i, j).decisionOfAll()
+		if d.Alternative == 0 || this.Allowed || this.RetryAfter < d.RetryAfter {
+			d = this
+			d.Alternative = int(r.ops[i].Alternative)
+			for k := range d.Each {
+				d.Each[k].Charge += i
+			}
+		}
+	}
+	return d
+}
+
+// decisionOfAll derives the decision about a request without alternatives, or about one alternative.
+func (r *request) decisionOfAll() Decision {
 	ops, outs := r.ops, r.outs
 	allowed, replayed := true, true
 	var chosen chargeFigures // the charge that the decision is about

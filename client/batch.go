@@ -58,7 +58,7 @@ func newRequest(charges []headgate.Charge) api.Request {
 }
 
 func newCharge(c *headgate.Charge) api.Charge {
-	w := api.Charge{Limit: c.Limit.Name(), Key: c.Key, Keep: c.Keep.String()}
+	w := api.Charge{Limit: c.Limit.Name(), Key: c.Key, Keep: c.Keep.String(), Alternative: c.Alternative}
 	if !c.Cost.IsZero() {
 		w.Cost = json.Number(c.Cost.String())
 	}
@@ -70,7 +70,7 @@ func newDecision(w *api.Decision, charges []headgate.Charge) (headgate.Decision,
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key,
 		RetryAfter: parseRetryAfter(w.RetryAfterMS), ResetAfter: fromMillis(w.ResetAfterMS),
 		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry,
-		Replayed: w.Replayed, Applied: w.Applied,
+		Replayed: w.Replayed, Applied: w.Applied, Alternative: w.Alternative,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key

@@ -14,6 +14,9 @@ type Charge struct {
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 	Keep  string      `json:"keep,omitempty"` // headroom: a share such as 10%, or an amount; absent: none
 
+	// Alternative numbers the alternatives of a request from 1, for take and check; absent: it has none.
+	Alternative int `json:"alternative,omitempty"`
+
 	// Count has the cost made of the usage of the request: tokens, input, output or money. Then Cost is absent.
 	Count string `json:"count,omitempty"`
 }
@@ -123,7 +126,9 @@ type Decision struct {
 	Replayed     bool        `json:"replayed,omitempty"` // the request was admitted before, under the same id
 	// Applied is the override or plan that was in force in the place of the limit itself.
 	Applied string `json:"applied,omitempty"`
-	// Each has the figures of all charges that were evaluated, if there are several.
+	// Alternative is the one that was taken, or can pass first; absent: the request has none.
+	Alternative int `json:"alternative,omitempty"`
+	// Each has the figures of all charges that were evaluated, if there are several: of Alternative, if there is one.
 	Each []Figures `json:"each,omitempty"`
 }
 

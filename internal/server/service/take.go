@@ -174,7 +174,7 @@ func (s *Service) appendCharge(ctx context.Context, list []headgate.Charge, c *a
 	if err != nil {
 		return nil, err
 	}
-	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: cost}
+	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: cost, Alternative: c.Alternative}
 	if err := charge.Keep.UnmarshalText([]byte(c.Keep)); err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 		Allowed: d.Allowed, Limit: d.LimitName,
 		Capacity: api.Number(d.Capacity, d.CapacityNanos), Remaining: api.Number(d.Remaining, d.RemainingNanos),
 		RetryAfterMS: retryAfterMS(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
-		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied,
+		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied, Alternative: d.Alternative,
 	}
 	if d.Via != headgate.ViaStore {
 		out.Via = d.Via.String()

@@ -40,7 +40,9 @@ type Charge struct {
 	// An exact decimal such as 0.5; empty: 1.
 	Cost string `protobuf:"bytes,3,opt,name=cost,proto3" json:"cost,omitempty"`
 	// Headroom: a share such as 10%, or an amount; empty: none.
-	Keep          string `protobuf:"bytes,4,opt,name=keep,proto3" json:"keep,omitempty"`
+	Keep string `protobuf:"bytes,4,opt,name=keep,proto3" json:"keep,omitempty"`
+	// Numbers the alternatives of a request from 1, for Take and Check: the first that passes is taken. 0: it has none.
+	Alternative   int32 `protobuf:"varint,5,opt,name=alternative,proto3" json:"alternative,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -101,6 +103,13 @@ func (x *Charge) GetKeep() string {
 		return x.Keep
 	}
 	return ""
+}
+
+func (x *Charge) GetAlternative() int32 {
+	if x != nil {
+		return x.Alternative
+	}
+	return 0
 }
 
 // Request asks for charges that are admitted all or none.
@@ -201,8 +210,10 @@ type Decision struct {
 	// of limits that have digits after the point.
 	CapacityNanos  int32 `protobuf:"varint,15,opt,name=capacity_nanos,json=capacityNanos,proto3" json:"capacity_nanos,omitempty"`
 	RemainingNanos int32 `protobuf:"varint,16,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The alternative that was taken, or can pass first; 0: the request has none.
+	Alternative   int32 `protobuf:"varint,17,opt,name=alternative,proto3" json:"alternative,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Decision) Reset() {
@@ -336,6 +347,13 @@ func (x *Decision) GetCapacityNanos() int32 {
 func (x *Decision) GetRemainingNanos() int32 {
 	if x != nil {
 		return x.RemainingNanos
+	}
+	return 0
+}
+
+func (x *Decision) GetAlternative() int32 {
+	if x != nil {
+		return x.Alternative
 	}
 	return 0
 }
@@ -3701,18 +3719,19 @@ var File_headgate_v1_headgate_proto protoreflect.FileDescriptor
 
 const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\n" +
-	"\x1aheadgate/v1/headgate.proto\x12\vheadgate.v1\"e\n" +
+	"\x1aheadgate/v1/headgate.proto\x12\vheadgate.v1\"\x87\x01\n" +
 	"\x06Charge\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x12\n" +
 	"\x04cost\x18\x03 \x01(\tR\x04cost\x12\x12\n" +
-	"\x04keep\x18\x04 \x01(\tR\x04keepB\x06\n" +
+	"\x04keep\x18\x04 \x01(\tR\x04keep\x12 \n" +
+	"\valternative\x18\x05 \x01(\x05R\valternativeB\x06\n" +
 	"\x04_key\"r\n" +
 	"\aRequest\x12-\n" +
 	"\acharges\x18\x01 \x03(\v2\x13.headgate.v1.ChargeR\acharges\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\bR\x05check\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\tR\x04life\"\xd2\x03\n" +
+	"\x04life\x18\x04 \x01(\tR\x04life\"\xf4\x03\n" +
 	"\bDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x10\n" +
@@ -3729,7 +3748,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\aapplied\x18\r \x01(\tR\aapplied\x12(\n" +
 	"\x04each\x18\x0e \x03(\v2\x14.headgate.v1.FiguresR\x04each\x12%\n" +
 	"\x0ecapacity_nanos\x18\x0f \x01(\x05R\rcapacityNanos\x12'\n" +
-	"\x0fremaining_nanos\x18\x10 \x01(\x05R\x0eremainingNanosB\x11\n" +
+	"\x0fremaining_nanos\x18\x10 \x01(\x05R\x0eremainingNanos\x12 \n" +
+	"\valternative\x18\x11 \x01(\x05R\valternativeB\x11\n" +
 	"\x0f_retry_after_ms\"\xeb\x02\n" +
 	"\aFigures\x12\x16\n" +
 	"\x06charge\x18\x01 \x01(\x03R\x06charge\x12\x18\n" +
