@@ -140,7 +140,7 @@ func TestUnknownVerbIsRefused(t *testing.T) {
 	}
 	unknownOp := []int64{
 		9, 1, 1, int64(op.Params.Kind), 0, op.Params.Unit, op.Params.Capacity, op.Params.Step, op.Params.Drain, 0, 0,
-		1000, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		1000, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 	}
 	conn := connect(t, dsn)
 	readCell := func() (row string) {

@@ -52,6 +52,7 @@ var appCalls = []string{
 	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `debit('w', 'login', 'k', 2)`, `reserve('login', 'k', 1, '1 s')`,
 	`acquire('held', 'k')`, `renew('held', 'k', 1)`, `release('held', 'k', 1)`, `limit_of('login', 'k')`,
 	`take_all(array['login'], '{k}', '{1}')`, `take_all_once('i of all', array['login'], '{k}', '{1}')`,
+	`take_first(array['login'], '{k}', '{1}')`, `take_first_once('i of first', array['login'], '{k}', '{1}')`,
 	`extend_all('i of all', array['login'], '{k}', '{2}')`, `reserve_all(array['login'], '{k}', '{1}', '1 s')`, `settle_all('i of all', array['login'], '{k}', '{0.5}')`,
 	`take_up_to('login', 'k', 2)`, `take_float('login', 'k', 0.5)`, `enforce('login', 'k')`,
 }

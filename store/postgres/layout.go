@@ -8,9 +8,9 @@ import (
 )
 
 // opLayout is the order of an op's numbers for headgate_internal.apply. A change of it is a new layout: see schema.go.
-var opLayout = wire.NewLayout("verb group alternative cell kind anchor unit capacity step drain block history cost count how " +
+var opLayout = wire.NewLayout("verb group cell kind anchor unit capacity step drain block history cost count how " +
 	"ceiling ttl now " +
-	"window0 window1 window2 window3 since lapse at level returned entry")
+	"window0 window1 window2 window3 since lapse at level returned entry alternative")
 
 // opWidth is how many numbers an op has; opGroup and opCell are the places of its group and its cell.
 var (

@@ -36,6 +36,52 @@ const (
 	chargeColumns = "allowed || ' ' || limit_name || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused"
 )
 
+// TestTakeFirstFromSQL checks take_first and take_first_once by their rows.
+func TestTakeFirstFromSQL(t *testing.T) {
+	t.Parallel()
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('plan', 'fixed-window 10/30d block 1h'), ('credits', 'fixed-window 5/30d'),
+		('model', 'sliding-log 5/1h history 1d'), ('monthly', 'fixed-window 4/month')`)
+	columns := "alternative || ' ' || " + chargeColumns
+	for _, tt := range []struct{ sql, want string }{
+		{joinRows(columns, `take_first('{plan,credits}', '{a,a}', '{8,8}')`), "1 true plan a 10 2 false"},
+		{joinRows(columns, `take_first('{plan,credits}', '{a,a}', '{3,3}')`), "1 false plan a 10 2 true, 2 true credits a 5 2 false"},
+		{`select (headgate.take('plan', 'a', 1)).remaining`, "1"}, // the key is not blocked
+		{
+			joinRows(columns, `take_first('{plan,model,model,credits}', '{a,a,b,a}', '{1,5,2,2}', '{1,1,2,2}')`),
+			"1 true plan a 10 0 false, 1 true model a 5 0 false",
+		},
+		{
+			joinRows(columns, `take_first('{model,credits,model,credits}', '{a,a,b,a}', '{1,1,2,2}', '{1,1,2,2}')`),
+			"1 false model a 5 0 true, 1 false credits a 5 2 false, 2 true model b 5 3 false, 2 true credits a 5 0 false",
+		},
+		{`select count(*) from headgate.attempts('model', 'a') where not allowed`, "0"},
+		{joinRows(columns, `take_first('{model,model}', '{a,b}', '{1,4}')`), "1 false model a 5 0 true, 2 false model b 5 3 true"},
+		{`select count(*) from headgate.attempts('model', 'b') where not allowed`, "1"}, // the last alternative is refused
+		{joinRows(columns, `take_first('{credits,plan}', '{a,a}', '{1,1}')`), "1 false credits a 5 0 true, 2 false plan a 10 0 true"},
+		{`select blocked_until > now() from headgate.levels where limit_name = 'plan'`, "t"},
+		{joinRows(columns, `take_first('{monthly,credits}', '{a,c}', '{5,1}')`), "1 false monthly a 4 4 true, 2 true credits c 5 4 false"},
+
+		{joinRows(columns+" || ' ' || replayed", `take_first_once('i', '{plan,credits}', '{a,d}', '{1,2}')`), "1 false plan a 10 0 true false, 2 true credits d 5 3 false false"},
+		{`select headgate.unblock('plan', 'a'), headgate.reset('plan', 'a')`, "t t"},
+		{joinRows(columns+" || ' ' || replayed", `take_first_once('i', '{plan,credits}', '{a,d}', '{1,2}')`), "2 true credits d 5 3 false true"},
+		{joinRows(columns, `take_first_once('i', '{plan,credits}', '{a,d}', '{1,1}')`), `22023 id: "i": the id was used for other charges`},
+		{joinRows("allowed::text", `extend_all('i', '{credits}', '{d}', '{3}')`), "true"},
+		{`select headgate.settle('i', 'credits', 'd', 1)`, "2"},
+		{`select headgate.settle('i', 'plan', 'a', 1)`, `22023 id: "i": no request of this id is known`},
+
+		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{1}')`), "22023 alternatives: has 1 elements, limits has 2"},
+		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{1,3}')`), "22023 alternatives[2]: is 3; they are numbered from 1 to 255, one after another"},
+		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{2,2}')`), "22023 alternatives[1]: is 2; they are numbered from 1 to 255, one after another"},
+		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{1,null}')`), "22023 alternatives[2]: is null; they are numbered from 1 to 255, one after another"},
+		{joinRows("key", `take_first('{}', '{}', '{}')`), "22023 limits: is empty; a request has one charge or more"},
+	} {
+		if got := queryText(t, conn, tt.sql); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.sql, got, tt.want)
+		}
+	}
+}
+
 // joinRows returns a query that joins an expression over all rows of a call.
 func joinRows(expression, call string) string {
 	return "select string_agg(" + expression + ", ', ' order by ordinality) from headgate." + call
@@ -46,6 +92,7 @@ var multiChargeCalls = []string{
 	"take_all('{%[1]s,login,%[1]s}', '{a,b,c}', '{1,1,2.5}')", "take_all('{%s}', '{a}', '{99}')",
 	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
 	"take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')", "take_all_once('ia', '{%[1]s,%[1]s}', '{a,a}', '{1,1}')",
+	"take_first('{%s,export}', '{g,g}', '{1,1}')", "take_first_once('ig', '{%s,export}', '{g,g}', '{1,1}')",
 	"extend_all('ia', '{%s,export}', '{d,d}', '{2,1}')", "extend_all('ia', '{export,%s}', '{d,d}', '{1.5,99}')",
 	"extend('ia', '%s', 'd', 2.5)", "extend('ia', '%s', 'd', 99)",
 	"settle_all('ia', '{%s,export}', '{d,d}', '{1,0.5}')", "reserve_all('{%s}', '{e}', '{1}', '1 hour', 'ra')",

@@ -100,7 +100,7 @@ func (c *singleCharge) compare(t *testing.T, conn *pgx.Conn, operation string) (
 	apply := func(key string, now int64) (res []int64) {
 		op := []int64{
 			1, 1, 1, c.kind, c.anchor, c.unit, c.capacity, c.step, max(c.drain, 1), c.block, c.history,
-			c.cost, 1, 0, 0, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+			c.cost, 1, 0, 0, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		}
 		scan(&res, `select headgate_internal.apply_1('{l}', array[$1], '{2}', $2, null)`, key, op)
 		return res

@@ -107,6 +107,8 @@ comment on function headgate.cancel(text, text, text) is 'Takes back the charge 
 comment on function headgate.debit(text, text, text, numeric, interval) is 'Charges work that is done already, under an id, whatever the level.';
 comment on function headgate.reserve(text, text, numeric, interval, text, interval) is 'Takes cost now for a start at most wait later.';
 comment on function headgate.take_all(text[], text[], numeric[]) is 'Takes several charges, all or none. One row for each; refused says which would not have passed.';
+comment on function headgate.take_first(text[], text[], numeric[], int[]) is 'Takes all charges of the first alternative that passes as a whole. One row for each charge that was looked at.';
+comment on function headgate.take_first_once(text, text[], text[], numeric[], int[], interval) is 'headgate.take_first, charged once however often it is called with the id.';
 comment on function headgate.take_all_once(text, text[], text[], numeric[], interval) is 'headgate.take_all, charged once however often it is called with the id.';
 comment on function headgate.extend_all(text, text[], text[], numeric[], interval) is 'Charges more under an id, all or none: costs are what the charges are in all. One row for each, with charged.';
 comment on function headgate.reserve_all(text[], text[], numeric[], interval, text, interval) is 'Takes several charges now, all or none, for a start in common at most wait later.';

@@ -22,7 +22,7 @@ end $$;
 create or replace function headgate_internal.functions_N(out f regprocedure, out place regnamespace, out for_apps boolean)
 returns setof record language sql stable as $$
     select p.oid::regprocedure, n.oid::regnamespace, n.nspname <> 'headgate_internal' and p.proname in ('take', 'check', 'take_once', 'extend', 'settle',
-        'cancel', 'debit', 'reserve', 'acquire', 'renew', 'release', 'take_all', 'take_all_once', 'extend_all', 'reserve_all', 'settle_all', 'take_up_to',
+        'cancel', 'debit', 'reserve', 'acquire', 'renew', 'release', 'take_all', 'take_all_once', 'take_first', 'take_first_once', 'extend_all', 'reserve_all', 'settle_all', 'take_up_to',
         'take_float', 'enforce', 'limit_of', 'check_velocity', 'request_token')
     from pg_proc p join pg_namespace n on n.oid = p.pronamespace
     where p.prokind = 'f' and (n.nspname in ('headgate', 'headgate_internal')

@@ -1,5 +1,5 @@
 -- Several charges in one request, all or none: take_all, take_all_once, extend_all, reserve_all and
--- settle_all. Each is one call of headgate_internal.ask_again_N, as a request of one charge is.
+-- settle_all; or all of one alternative: take_first and take_first_once. Each is one call of headgate_internal.ask_again_N, as a request of one charge is.
 
 -- headgate_internal.checked_array_N refuses an array that does not have an element for each charge.
 create or replace function headgate_internal.checked_array_N(field text, dimensions int, length int, wanted int) returns void language plpgsql immutable as $$
@@ -20,9 +20,10 @@ begin
 end $$;
 
 -- headgate_internal.charge_all_N is headgate_internal.charge_N for the charges of one request: verb 1 takes, 4 settles, 8 extends. The limits
--- are those of one version of the catalog. note is the id; wait is how much later a reservation may start.
+-- are those of one version of the catalog. note is the id; wait is how much later a reservation may start; alternatives has
+-- the number of each charge's alternative, null if there are none.
 create or replace function headgate_internal.charge_all_N(verb int, limits text[], p_keys text[], costs numeric[], life bigint, note text, wait bigint,
-    out names text[], out cs headgate.compiled[], out keys text[], out credits bigint[], out res bigint[])
+    alternatives int[], out names text[], out cs headgate.compiled[], out keys text[], out credits bigint[], out res bigint[])
 language plpgsql volatile as $$
 declare
     n constant int := cardinality(limits);
@@ -64,7 +65,7 @@ begin
             end if;
         end loop;
         if note <> '' then
-            select u.i into twice from (select i, row_number() over (partition by l, k order by i) as nth from unnest(names, keys) with ordinality v(l, k, i)) u
+            select u.i into twice from (select i, row_number() over (partition by l, k, alternatives[i] order by i) as nth from unnest(names, keys) with ordinality v(l, k, i)) u
             where u.nth > 1 order by u.i limit 1;
             if found then
                 perform headgate_internal.fail_N(format('keys[%s]: "%s" of "%s" is charged twice; a request with an id charges each key of a limit once', twice, keys[twice], names[twice]));
@@ -78,7 +79,7 @@ begin
         if verb = 4 then -- at any time
             since := nothing; lapse := nothing;
         end if;
-        res := headgate_internal.ask_again_N(verb, names, asked, keys, credits, life, note, how, ceilings, 0, since, lapse);
+        res := headgate_internal.ask_again_N(verb, names, asked, keys, credits, life, note, how, ceilings, 0, since, lapse, alternatives);
         stale := false;
         for k in 1 .. n loop
             stale := stale or res[(k - 1) * {out.width} + {out.status}] = 1;
@@ -132,7 +133,7 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate_internal.charge_all_N(1, limits, keys, costs, 0, '', 0);
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, 0, '', 0, null);
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits
         from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
 end $$;
@@ -146,11 +147,72 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate_internal.charge_all_N(1, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0);
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0, null);
     perform headgate_internal.started_N(id, f.res);
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits,
             headgate_internal.replayed_N(f.res)
         from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
+end $$;
+
+-- headgate_internal.try_alternatives_N is headgate.take_first_once for an id that is checked, or none.
+create or replace function headgate_internal.try_alternatives_N(id text, limits text[], keys text[], costs numeric[], alternatives int[], life bigint)
+returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
+    reset_after interval, at timestamptz, refused boolean, alternative int, replayed boolean)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    n constant int := cardinality(limits);
+    numbers int[]; f record; a int; out_ bigint[];
+begin
+    if alternatives is not null then
+        perform headgate_internal.checked_array_N('alternatives', array_ndims(alternatives), cardinality(alternatives), n);
+    end if;
+    numbers := array(select u.a from unnest(coalesce(alternatives, array(select generate_series(1, n)))) with ordinality u(a, i) order by u.i);
+    for k in 1 .. n loop
+        a := numbers[k] - case when k = 1 then 1 else numbers[k - 1] end;
+        if coalesce(a not between 0 and sign(k - 1) or numbers[k] > 255, true) then
+            perform headgate_internal.fail_N(format('alternatives[%s]: is %s; they are numbered from 1 to 255, one after another', k, coalesce(numbers[k]::text, 'null')));
+        end if;
+    end loop;
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, life, id, 0, numbers);
+    perform headgate_internal.started_N(id, f.res);
+    a := 1;
+    for b in 1 .. n loop
+        continue when b < n and numbers[b + 1] = numbers[a];
+        out_ := f.res[(a - 1) * {out.width} + {out.granted} : b * {out.width}];
+        if out_[{out.clock}] <> 0 then -- it was tried, or admitted before
+            return query select e.ordinality + a - 1, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at,
+                    not e.fits, numbers[a], headgate_internal.replayed_N(out_)
+                from headgate_internal.each_N(f.names[a : b], f.cs[a : b], f.keys[a : b], f.credits[a : b], out_) e;
+        end if;
+        a := b + 1;
+    end loop;
+end $$;
+
+-- headgate.take_first takes all charges of the first alternative that passes as a whole, and nothing of the others.
+-- alternatives has the number of each charge's alternative, from 1; null: each charge is one. Rows and columns are those of
+-- headgate.take_all, without the charges that were not looked at; allowed is of the alternative, all rows of which are taken or none.
+create or replace function headgate.take_first(limits text[], keys text[], costs numeric[], alternatives int[] default null)
+returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
+    reset_after interval, at timestamptz, refused boolean, alternative int)
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, e.refused, e.alternative
+        from headgate_internal.try_alternatives_N('', limits, keys, costs, alternatives, 0) e;
+end $$;
+
+-- headgate.take_first_once is headgate.take_first for a request with an id, which is charged once, for the same alternative
+-- however often it is called. The charges of that one can be extended and settled.
+create or replace function headgate.take_first_once(id text, limits text[], keys text[], costs numeric[], alternatives int[] default null,
+    life interval default '1 hour')
+returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
+    reset_after interval, at timestamptz, refused boolean, alternative int, replayed boolean)
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    return query select * from headgate_internal.try_alternatives_N(headgate_internal.checked_id_N(id), limits, keys, costs, alternatives,
+        greatest(headgate_internal.micros_N('life', life), 1));
 end $$;
 
 -- headgate.extend_all is headgate.extend for several charges of a request with an id, all or none: costs are what they are in
@@ -163,7 +225,7 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; more bigint[];
 begin
-    f := headgate_internal.charge_all_N(8, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0);
+    f := headgate_internal.charge_all_N(8, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0, null);
     for k in 1 .. cardinality(f.names) loop -- what was asked for in addition, if the request was refused
         more[k] := greatest(0, f.credits[k] - f.res[(k - 1) * {out.width} + {out.granted}]);
     end loop;
@@ -184,7 +246,7 @@ declare
     f record; s record;
 begin
     f := headgate_internal.charge_all_N(1, limits, keys, costs, case when id is null then 0 else greatest(headgate_internal.micros_N('life', life), 1) end,
-        case when id is null then '' else headgate_internal.checked_id_N(id) end, headgate_internal.micros_N('wait', wait));
+        case when id is null then '' else headgate_internal.checked_id_N(id) end, headgate_internal.micros_N('wait', wait), null);
     s := headgate_internal.start_N(f.res, f.cs);
     return query select e.ordinality, e.allowed, s.start_at, s.delay, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, not e.fits,
             headgate_internal.replayed_N(f.res)
@@ -200,7 +262,7 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate_internal.charge_all_N(4, limits, keys, costs, 0, headgate_internal.checked_id_N(id), 0);
+    f := headgate_internal.charge_all_N(4, limits, keys, costs, 0, headgate_internal.checked_id_N(id), 0, null);
     for k in 1 .. cardinality(f.names) loop
         return query select k::bigint, f.names[k], f.keys[k], headgate_internal.corrected_N(f.res[(k - 1) * {out.width} + {out.granted}], f.cs[k]);
     end loop;

@@ -64,12 +64,12 @@ $$;
 -- is the id of a request that takes, extends or settles; how is 1 for one that takes what fits, 2 for one
 -- that may start later; entry what is renewed or returned.
 create or replace function headgate_internal.ask_again_N(verb int, names text[], cs headgate.compiled[], keys text[], credits bigint[], ttl bigint, note text,
-    how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[])
+    how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[], alternatives int[] default null)
 returns bigint[] language plpgsql volatile as $$
 declare
     n constant int := cardinality(names);
     clocks bigint[] := array_fill((extract(epoch from clock_timestamp()) * 1000000)::bigint, array[n]);
-    b bigint[]; c headgate.compiled; ops bigint[]; prints bigint := 0;
+    b bigint[]; c headgate.compiled; ops bigint[]; prints bigint[];
     limits text[] := names; cells text[] := keys; modes smallint[]; place int[] := '{1}';
     late boolean; untimely boolean; r int;
     res bigint[];
@@ -88,7 +88,7 @@ begin
             c := cs[k];
             modes[place[k]] := case when verb = 2 then 0 when verb in (3, 4, 6, 7, 8) then 1 else 2 end;
             b := case when c.calendar is null then '{0,0,0,0}' else headgate_internal.bounds_N(c.calendar, c.zone, clocks[k]) end;
-            ops := ops || array[{op: verb => verb, group => 1, cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
+            ops := ops || array[{op: verb => verb, group => 1, alternative => coalesce(alternatives[k], 0), cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
                 unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
                 drain => greatest(c.params[{limit.drain}], 1), block => c.params[{limit.block}], history => c.params[{limit.history}],
                 cost => case how when 1 then 1 else credits[k] end, count => case how when 1 then credits[k] else 1 end,
@@ -98,12 +98,11 @@ begin
         end loop;
         if note <> '' and verb in (1, 4, 8) then
             if i = 1 and verb = 1 then -- Print of package law
-                for k in 1 .. n loop
-                    prints := prints + headgate_internal.print_N(names[k], keys[k], credits[k], (cs[k]).params[{limit.unit}]);
-                end loop;
-                prints := prints & 9007199254740991;
+                select array_agg(p.print order by p.i) into prints from (
+                    select u.i, sum(headgate_internal.print_N(names[u.i], keys[u.i], credits[u.i], (cs[u.i]).params[{limit.unit}]))
+                        over (partition by alternatives[u.i])::bigint & 9007199254740991 as print from generate_series(1, n) u(i)) p;
             end if;
-            res := headgate_internal.apply_once_N(limits, cells, modes, ops, array_fill(note, array[n]), array_fill(prints, array[n]), array[n]);
+            res := headgate_internal.apply_once_N(limits, cells, modes, ops, array_fill(note, array[n]), prints, array[n]);
         else
             res := headgate_internal.apply_N(limits, cells, modes, ops, case when note <> '' then array_fill(note, array[n]) end);
         end if;
