@@ -255,7 +255,7 @@ var chargeLists = sync.Pool{New: func() any { return new([]Charge) }}
 // If it reports false, it has charged nothing, and the caller takes the long way, which also reports invalid charges.
 func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	r := c.Limit.r
-	if l.oneTaker == nil || r == nil || !r.plain || !c.Keep.IsZero() {
+	if l.oneTaker == nil || r == nil || !r.plain || !c.Keep.IsZero() || c.Alternative != 0 {
 		return false
 	}
 	credits := r.params.Unit

@@ -87,7 +87,8 @@ type Decision struct {
 	Applied string
 
 	// Each has the decisions about all charges whose cells were read, in the order of the charges; a refusal that is
-	// repeated without the store has only the charges that it refuses. Nil for a request of one charge.
+	// repeated without the store has only the charges that it refuses. Alternatives that were not tried have none. Nil
+	// for a request of one charge.
 	Each []ChargeDecision
 }
 

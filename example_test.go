@@ -60,6 +60,21 @@ func ExampleLimiter_Take() {
 	// Output: true fixed-window 100/month 69 <nil>
 }
 
+func ExampleFirstOf() {
+	limiter, _ := newExampleLimiter()
+	plan, credits := headgate.MustParseNamed("plan", "fixed-window 2/month"), headgate.MustParseNamed("credits", "fixed-window 1/month")
+	for range 4 {
+		d, _ := limiter.Take(context.Background(), headgate.FirstOf(
+			[]headgate.Charge{{Limit: plan, Key: "acme"}}, []headgate.Charge{{Limit: credits, Key: "acme"}})...)
+		fmt.Println(d.Allowed, d.Alternative, d.LimitName)
+	}
+	// Output:
+	// true 1 plan
+	// true 1 plan
+	// true 2 credits
+	// false 1 plan
+}
+
 func ExampleLimiter_Check() {
 	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 10/s burst 5")

@@ -202,19 +202,23 @@ func (r *request) decision() (d Decision) {
 	if r.ops[0].Alternative == 0 {
 		return r.decisionOfAll()
 	}
+	var each []ChargeDecision
 	for i, j := 0, 0; i < len(r.ops) && !d.Allowed; i = j {
 		if j = law.AlternativeEnd(r.ops, i); !wasRead(&r.outs[i]) {
 			continue // the ID was admitted with another one
 		}
-		this := r.part(i, j).decisionOfAll()
+		alternative := r.part(i, j)
+		this := alternative.decisionOfAll()
 		if d.Alternative == 0 || this.Allowed || this.RetryAfter < d.RetryAfter {
 			d = this
 			d.Alternative = int(r.ops[i].Alternative)
-			for k := range d.Each {
-				d.Each[k].Charge += i
-			}
+		}
+		for _, c := range alternative.chargeDecisions(this.Allowed) {
+			c.Charge += i
+			each = append(each, c)
 		}
 	}
+	d.Each = each
 	return d
 }
 

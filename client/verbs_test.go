@@ -61,6 +61,11 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	noteDecision("take two", d, err)
 	d, err = l.Check(ctx, few)
 	noteDecision("check", d, err)
+	for range 2 {
+		d, err = l.Take(ctx, headgate.FirstOf([]headgate.Charge{few, withCost(day, "3")}, []headgate.Charge{few})...)
+		noteDecision("first of two", d, err)
+		note("alternative %d of %d charges", d.Alternative, len(d.Each))
+	}
 	_, err = l.Take(ctx, headgate.Charge{Key: "a"})
 	note("no limit: %v", errorNames(err))
 

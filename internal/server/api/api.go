@@ -128,7 +128,7 @@ type Decision struct {
 	Applied string `json:"applied,omitempty"`
 	// Alternative is the one that was taken, or can pass first; absent: the request has none.
 	Alternative int `json:"alternative,omitempty"`
-	// Each has the figures of all charges that were evaluated, if there are several: of Alternative, if there is one.
+	// Each has the figures of all charges that were evaluated, if there are several.
 	Each []Figures `json:"each,omitempty"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -61,7 +62,8 @@ var actions = []struct {
 	percent int
 	run     func(*caller, context.Context)
 }{
-	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.randomCharges(1)) }},
+	{36, func(c *caller, ctx context.Context) { c.take(ctx, c.randomCharges(1)) }},
+	{4, (*caller).takeFirst},
 	{10, (*caller).allow},
 	{12, func(c *caller, ctx context.Context) { c.take(ctx, c.randomCharges(2+c.w.s.rng.IntN(2))) }},
 	{4, (*caller).check},
@@ -143,6 +145,40 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 			return
 		}
 		c.w.s.sleep(c.w.s.between(1, 20*time.Millisecond))
+	}
+}
+
+// errNotTried is recorded for an alternative of which nothing was charged.
+var errNotTried = fmt.Errorf("%w: not tried, or only checked", store.ErrUnavailable)
+
+// takeFirst takes the first of two charges that passes. The history has it as a check of the first charge, a take of it
+// and a take of the second one. Nothing is known of two of these three, or of one if both charges are refused.
+func (c *caller) takeFirst(ctx context.Context) {
+	charges := c.randomCharges(2)
+	check := c.recordCall(history.Call{Verb: history.Check}, charges[:1])
+	first := c.recordCall(history.Call{Verb: history.Take}, charges[:1])
+	second := c.recordCall(history.Call{Verb: history.Take}, charges[1:])
+	d, err := c.n.limiter.Take(ctx, headgate.FirstOf(headgateCharges(charges[:1]), headgateCharges(charges[1:]))...)
+	of := func(i int) headgate.Decision {
+		f := &d.Each[i]
+		return headgate.Decision{
+			Allowed: f.Allowed, LimitName: f.LimitName, Key: f.Key, Capacity: f.Capacity, Remaining: f.Remaining,
+			RetryAfter: f.RetryAfter, ResetAfter: f.ResetAfter, Applied: f.Applied, At: d.At, Via: d.Via,
+		}
+	}
+	switch {
+	case err != nil:
+		for _, id := range []int{check, first, second} {
+			c.recordErr(id, err)
+		}
+	case d.Alternative == 1 && d.Allowed:
+		c.w.rec.Decision(c.n.name, first, of(0), nil)
+		c.recordErr(check, errNotTried)
+		c.recordErr(second, errNotTried)
+	default:
+		c.w.rec.Decision(c.n.name, check, of(0), nil)
+		c.recordErr(first, errNotTried)
+		c.w.rec.Decision(c.n.name, second, of(1), nil)
 	}
 }
 
