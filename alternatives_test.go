@@ -104,8 +104,12 @@ func TestAlternativesInABatch(t *testing.T) {
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
 	first := headgate.FirstOf(charges("k", "1 of sliding-log 1/1h"), charges("k", "1 of fixed-window 1/hour"))
 	results, err := l.Batch(context.Background(), []headgate.Request{
-		{Charges: first}, {Charges: first, Check: true}, {Charges: first, ID: "id"}, {Charges: first},
-		{Charges: first[1:]}, {Charges: charges("k", "1 of sliding-log 2/1h")},
+		{Charges: first},
+		{Charges: first, Check: true},
+		{Charges: first, ID: "id"},
+		{Charges: first},
+		{Charges: first[1:]},
+		{Charges: charges("k", "1 of sliding-log 2/1h")},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,8 @@ func ExampleLimiter_Take() {
 
 func ExampleFirstOf() {
 	limiter, _ := newExampleLimiter()
-	plan, credits := headgate.MustParseNamed("plan", "fixed-window 2/month"), headgate.MustParseNamed("credits", "fixed-window 1/month")
+	plan := headgate.MustParseNamed("plan", "fixed-window 2/month")
+	credits := headgate.MustParseNamed("credits", "fixed-window 1/month")
 	for range 4 {
 		d, _ := limiter.Take(context.Background(), headgate.FirstOf(
 			[]headgate.Charge{{Limit: plan, Key: "acme"}}, []headgate.Charge{{Limit: credits, Key: "acme"}})...)

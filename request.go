@@ -203,8 +203,8 @@ func (r *request) decision() (d Decision) {
 		return r.decisionOfAll()
 	}
 	var each []ChargeDecision
-	for i, j := 0, 0; i < len(r.ops) && !d.Allowed; i = j {
-		if j = law.AlternativeEnd(r.ops, i); !wasRead(&r.outs[i]) {
+	for i, j := 0, law.AlternativeEnd(r.ops, 0); i < len(r.ops) && !d.Allowed; i, j = j, law.AlternativeEnd(r.ops, j) {
+		if !wasRead(&r.outs[i]) {
 			continue // the ID was admitted with another one
 		}
 		alternative := r.part(i, j)

@@ -61,8 +61,7 @@ func knownAlternative(ops []Op, clock int64, records []*Record) (start, end int,
 	if ops[0].ID == "" {
 		return 0, 0, nil
 	}
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = AlternativeEnd(ops, i)
+	for i, j := 0, AlternativeEnd(ops, 0); i < len(ops); i, j = j, AlternativeEnd(ops, j) {
 		fingerprint := Fingerprint(ops[i:j])
 		for k := i; k < j; k++ {
 			switch a, ok := records[k].known(ops[k].ID, ops[k].clock(clock)); {

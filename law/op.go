@@ -100,8 +100,8 @@ type Op struct {
 	// the others. Only for Take and Check.
 	Alternative uint8
 	Group       uint32 // equal and adjacent: one request
-	Cell   Cell
-	Params Params
+	Cell        Cell
+	Params      Params
 
 	Cost     int64 // credits for each of Count, 1 or more; Extend: in total; Settle: in total, 0 or more, or Cancelled
 	Count    int64 // how many times to charge Cost, 1 or more

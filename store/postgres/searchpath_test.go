@@ -16,7 +16,8 @@ const entryFunctions = `apply apply_once apply_plain take_one take_sums take_sum
 	read_catalog items items_after write_catalog versions record_action actions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel debit reserve
 	acquire renew release
-	take_all take_all_once take_first take_first_once extend_all reserve_all settle_all take_up_to take_float enforce sweep
+	take_all take_all_once take_first take_first_once extend_all reserve_all settle_all take_up_to take_float
+	enforce sweep
 	used_at capacity_at override set_plan unblock
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
@@ -32,8 +33,8 @@ const innerFunctions = `add_steps after grain give_back fail parse_amount parse_
 	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried
 	start_together
 	ask_again keep log_one charge resolve varies bucket_name caller may_notate functions give_rights
-	checked_key checked_array unblocking queues ceiling headroom keeping charge_all try_alternatives each started replayed start
-	corrected fitting extended give_back_twice lock_ids put remember remember_more
+	checked_key checked_array unblocking queues ceiling headroom keeping charge_all try_alternatives each started
+	replayed start corrected fitting extended give_back_twice lock_ids put remember remember_more
 	ends_at change_item item_of limit_item catalog_item author note_change
 	make_cell`
 

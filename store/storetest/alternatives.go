@@ -26,8 +26,7 @@ func firstOf(alternatives ...[]law.Op) (ops []law.Op) {
 
 // charged returns which alternative of a request was charged, from 1; 0: none.
 func charged(ops []law.Op, outs []law.Outcome) int {
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.AlternativeEnd(ops, i)
+	for i, j := 0, law.AlternativeEnd(ops, 0); i < len(ops); i, j = j, law.AlternativeEnd(ops, j) {
 		if !slices.ContainsFunc(outs[i:j], func(out law.Outcome) bool { return out.Granted != 1 }) {
 			return int(ops[i].Alternative)
 		}

@@ -112,8 +112,7 @@ func (p *payload) appendReturns(rank int, back []law.Op) []law.Op {
 		// The callers were decided at the same instant: any of them may have been the last.
 		outs[0].State = p.outs[0].State
 	}
-	for i, j := 0, 0; i < len(p.ops); i = j {
-		j = law.AlternativeEnd(p.ops, i)
+	for i, j := 0, law.AlternativeEnd(p.ops, 0); i < len(p.ops); i, j = j, law.AlternativeEnd(p.ops, j) {
 		// A caller repeats a request with an ID under the same ID, and the charge must remain for that.
 		granted := p.ops[i].Verb == law.Take && p.ops[i].ID == ""
 		for k := i; k < j; k++ {
