@@ -197,9 +197,34 @@ func TestBudgetsInDatabasesAreExactThroughKill9(t *testing.T) {
 
 func budgetsThroughKill9(t *testing.T, url string, servers int) {
 	t.Helper()
-	budget, kills := tier.Pick(150, 1000, 1000), tier.Pick(2, 5, 5)
+	budget := tier.Pick(150, 1000, 1000)
 	s := &spending{servers: make([]atomic.Pointer[client.Client], servers), limits: budgets(t, budget)}
-	running := make([]*server, servers)
+	var admitted atomic.Int64
+	var refusals [maxCallers]int
+	// The kills are spread over budget/2 requests, which cost 1.5 each on average before they are extended and settled.
+	throughKill9(t, url, s.servers, budget/2, func(rng *rand.Rand, caller, n int) bool {
+		if s.spend(t, rng, fmt.Sprint("caller ", caller, " ", n)) {
+			admitted.Add(1)
+		} else {
+			refusals[caller]++
+		}
+		return refusals[caller] < 2
+	})
+	t.Logf("%d requests were admitted", admitted.Load())
+	s.check(t)
+}
+
+// maxCallers is how many callers throughKill9 has at most.
+const maxCallers = 64
+
+// throughKill9 starts servers over a store, and many callers of them, and kills servers while about that many requests
+// are made. Callers call do with the number of their request until it returns false.
+func throughKill9(t *testing.T, url string, clients []atomic.Pointer[client.Client], requests int,
+	do func(rng *rand.Rand, caller, n int) bool,
+) {
+	t.Helper()
+	kills := tier.Pick(2, 5, 5)
+	running := make([]*server, len(clients))
 	startServer := func(i int) {
 		running[i] = start(t, t.TempDir(), "--store", url)
 		c, err := client.New(running[i].url, &client.Config{Connections: 8})
@@ -207,32 +232,27 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		s.servers[i].Store(c)
+		clients[i].Store(c)
 	}
 	for i := range running {
 		startServer(i)
 	}
-	var requests, admitted atomic.Int64
+	var made atomic.Int64
 	var wg sync.WaitGroup
-	for caller := range tier.Pick(16, 64, 64) {
+	for caller := range tier.Pick(16, maxCallers, maxCallers) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(caller), 9))
-			for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
-				requests.Add(1)
-				if s.spend(t, rng, fmt.Sprint("caller ", caller, " ", n)) {
-					admitted.Add(1)
-				} else {
-					refused++
-				}
+			for n, more := 0, true; more && !t.Failed(); n++ {
+				made.Add(1)
+				more = do(rng, caller, n)
 			}
 		})
 	}
-	// The kills are spread over budget/2 requests, which cost 1.5 each on average before they are extended and settled.
 	for n := range kills {
 		await.Until(t, "requests before the next kill", func() bool {
-			return t.Failed() || requests.Load() > int64((n+1)*budget/2/kills)
+			return t.Failed() || made.Load() > int64((n+1)*requests/kills)
 		})
-		i := n % servers
+		i := n % len(clients)
 		if err := running[i].cmd.Process.Kill(); err != nil {
 			t.Errorf("kill: %v", err)
 		}
@@ -240,8 +260,6 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 		startServer(i)
 	}
 	wg.Wait()
-	t.Logf("%d requests were admitted", admitted.Load())
-	s.check(t)
 }
 
 // check compares the usage of each limit with the counts of the callers.
