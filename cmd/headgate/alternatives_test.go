@@ -87,7 +87,8 @@ func alternativesThroughKill9(t *testing.T, url string, servers int) {
 			t.Fatal(err)
 		}
 		used, least := st.Used.String(), told[i].Load()
-		if most := least + unknown.Load(); used != fmt.Sprint(capacities[i]) || least > capacities[i] || most < capacities[i] {
+		most := least + unknown.Load()
+		if used != fmt.Sprint(capacities[i]) || least > capacities[i] || most < capacities[i] {
 			t.Errorf("%s: got %s in use, and %d to %d told; want %d", limit, used, least, most, capacities[i])
 		}
 	}
