@@ -14,7 +14,6 @@ var skippedBlocks = map[string]map[string]string{
 		"kubectl create namespace limits": noCluster,
 		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: noCluster,
 	},
-	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/project/yugabytedb.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
 			"-run TestConformanceOfYugabyteDB": "there is no YugabyteDB here, and the page says so",
