@@ -108,19 +108,19 @@ const articleComment = "made by headgate"
 // What headgate_group_N reads for each charge after its limit and key, and the results for each charge in @hg_all.
 var (
 	opColumns = strings.Fields("kind anchor unit capacity step drain block history cost ceiling b0 b1 b2 b3 since " +
-		"lapse")
+		"lapse alternative print")
 
 	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
 )
 
-// sortOps writes the places of the charges to the variable sorted, four digits each, in the order of their cells. MySQL
-// truncates the result of group_concat after 1,024 bytes. nextOp reads the i-th charge of that order, from 0. A cursor
-// would stay open while statements lose against another node of a Galera cluster, and crashed the node (MariaDB 10.11);
-// to sort 1,000 charges again for each of them took 25 s.
+// sortOps writes the places of the charges to the variable sorted, four digits each, in the order of their alternatives
+// and cells. MySQL truncates the result of group_concat after 1,024 bytes. nextOp reads the i-th charge of that order,
+// from 0. A cursor would stay open while statements lose against another node of a Galera cluster, and crashed the node
+// (MariaDB 10.11); to sort 1,000 charges again for each of them took 25 s.
 var (
-	sortOps = "while i < p_size do select concat(sorted, group_concat(lpad(x.n, 4, '0') order by x.l, x.k, x.n " +
-		"separator '')) into sorted from (select o.n, o.l, o.k from " + chargesOf("asked") +
-		" order by o.l, o.k, o.n limit i, 200) x; set i = i + 200; end while;"
+	sortOps = "while i < p_size do select concat(sorted, group_concat(lpad(x.n, 4, '0') order by x.a, x.l, x.k, x.n " +
+		"separator '')) into sorted from (select o.n, o.l, o.k, o.alternative as a from " + chargesOf("asked") +
+		" order by o.alternative, o.l, o.k, o.n limit i, 200) x; set i = i + 200; end while;"
 
 	nextOp = "if i < p_size then set n = substring(sorted, 4 * i + 1, 4); select unhex(o.l), unhex(o.k), " +
 		joinNames("o.`", opColumns, "`") + " into p_limit, p_key, " + joinNames("p_", opColumns, "") + " from " +
@@ -159,14 +159,18 @@ func selectCharges(used, moreColumns string) string {
 		"`key`" + `, r.capacity div r.c as capacity, ` +
 		strings.ReplaceAll(takeColumns, "$", "r.") + moreColumns + `
     from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
-            u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole,
-            min(u.how = 2) over () as replayed, ` + used + ` as x
+            u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over (partition by o.alternative) as whole,
+            o.alternative, min(u.how = 2) over () as replayed, ` + used + ` as x
         from {{asked}} join {{outcomes}} on u.n = o.n) r order by r.n`
 }
 
 const (
 	// usedByAll is the use after a charge of an admitted request; of a refused one, without what would have passed.
-	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
+	usedByAll = "u.x - if(min(u.g) over (partition by o.alternative), 0, " +
+		"sum(u.g * o.cost) over (partition by o.alternative, o.l, o.k order by o.n))"
+
+	alternativeColumn = `,
+        r.alternative as alternative`
 
 	replayedColumn = `,
         r.replayed as replayed`
@@ -221,6 +225,8 @@ func expand(text string) string {
 	return pieces.Replace(strings.NewReplacer(
 		"{{each}}", selectCharges(usedByAll, ""),
 		"{{each once}}", selectCharges(usedByAll, replayedColumn),
+		"{{each first}}", selectCharges(usedByAll, alternativeColumn),
+		"{{each first once}}", selectCharges(usedByAll, alternativeColumn+replayedColumn),
 		"{{each reserved}}", selectCharges(usedByAll, strings.ReplaceAll(reservedColumns, "{when}", "`when`")),
 		"{{each extended}}", selectCharges("u.x", chargedColumn),
 	).Replace(text))

@@ -306,6 +306,11 @@ func TestCallsUseTheLimitAfterAnOverrideEnds(t *testing.T) {
 			"reserve_all('" + chargesJSON("user", "reserve all", "1", "org", "reserve all", "1") + "', 60, NULL, 0)",
 			"0 5 0, 0 20 20",
 		},
+		{
+			"first", "allowed capacity remaining",
+			"take_first('" + chargesJSON("user", "first", "1", "fixed-window 20/month", "first", "1") + "')",
+			"0 5 0, 1 20 19",
+		},
 	}
 	defineItems(t, s, store.Item{Name: "user", Text: "fixed-window 5/30d"},
 		store.Item{Name: "org", Text: "fixed-window 20/30d"})

@@ -247,8 +247,8 @@ func TestInvalidChargesByCall(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesByCallDecideAsGo charges the same random groups by calls and in Go, on different keys, and checks
-// that both refuse the same groups, because of the same charges, with the same amounts remaining.
+// TestSeveralChargesByCallDecideAsGo charges the same random groups and alternatives by calls and in Go, on different
+// keys, and checks that both refuse the same ones, because of the same charges, with the same amounts remaining.
 func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 	t.Parallel()
 	db, s := openDBAndStore(t)
@@ -259,16 +259,27 @@ func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 	}
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	passed := 0
-	rounds := tier.Pick(40, 150, 1000)
+	passed, later := 0, 0 // later: by an alternative that is not the first
+	rounds := tier.Pick(80, 150, 1000)
 	for round := range rounds {
 		n := 1 + rng.IntN(5)
-		charges, words := make([]headgate.Charge, n), []string{}
+		charges, words, alternative := make([]headgate.Charge, n), []string{}, 0
+		if round%2 == 0 {
+			alternative = 1
+		}
 		for i := range n {
+			if alternative > 0 && i > 0 {
+				alternative += rng.IntN(2)
+			}
 			rule, cost := rules[rng.IntN(len(rules))], []string{"1", "0.5", "2", "3"}[rng.IntN(4)]
 			key := fmt.Sprint(round/40, rng.IntN(2))
+			if alternative > 0 {
+				words = append(words, fmt.Sprint(alternative))
+			}
 			words = append(words, rule, "sql "+key, cost)
-			charges[i] = headgate.Charge{Limit: headgate.MustParse(rule), Key: "go " + key, Cost: headgate.MustCost(cost)}
+			charges[i] = headgate.Charge{
+				Limit: headgate.MustParse(rule), Key: "go " + key, Cost: headgate.MustCost(cost), Alternative: alternative,
+			}
 		}
 		d, err := l.Take(t.Context(), charges...)
 		if err != nil {
@@ -279,22 +290,35 @@ func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 			return fmt.Sprint(bit[d.Allowed], " ", bit[refused], " ", capacity, " ", remaining)
 		}
 		want := []string{rowOf(!d.Allowed, d.Capacity, d.Remaining)}
-		if n > 1 {
+		if len(d.Each) > 0 {
 			want = nil
 			for _, part := range d.Each {
 				want = append(want, rowOf(!part.Allowed, part.Capacity, part.Remaining))
 			}
 		}
-		got := columnsText(t, db, "allowed refused capacity remaining", "CALL headgate_take_all(?)", chargesJSON(words...))
-		if got != strings.Join(want, ", ") {
-			t.Fatalf("seed %d, round %d: %q:\n got %s\nwant %s", seed, round, words, got, strings.Join(want, ", "))
+		call, toJSON, columns, prefix := "CALL headgate_take_all(?)", chargesJSON, "allowed refused capacity remaining", ""
+		if alternative > 0 { // the rows of the alternative that the decision in Go is about
+			call, toJSON, columns = "CALL headgate_take_first(?)", alternativesJSON, "alternative "+columns
+			prefix = fmt.Sprint(d.Alternative, " ")
+		}
+		var got []string
+		for row := range strings.SplitSeq(columnsText(t, db, columns, call, toJSON(words...)), ", ") {
+			if row, ok := strings.CutPrefix(row, prefix); ok {
+				got = append(got, row)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d, round %d: %q:\n got %q\nwant %q", seed, round, words, got, want)
 		}
 		if d.Allowed {
 			passed++
 		}
+		if d.Allowed && d.Alternative > 1 {
+			later++
+		}
 	}
-	if passed < rounds/10 || passed > rounds*9/10 {
-		t.Errorf("got %d of %d groups allowed, want from a tenth to nine tenths", passed, rounds)
+	if passed < rounds/10 || passed > rounds*9/10 || later == 0 {
+		t.Errorf("got %d of %d groups allowed, want from a tenth to nine tenths; %d by a later alternative", passed, rounds, later)
 	}
 }
 

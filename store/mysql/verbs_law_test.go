@@ -226,13 +226,13 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 		case variant == 0:
 			setID()
 			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
-			text, args = groupCall(&op)
+			text, args = groupCall(op)
 		case variant == 1 && rng.IntN(2) == 0:
 			if setID(); rng.IntN(6) == 0 {
 				op.Ceiling = 1 + rng.Int64N(p.Capacity)
 			}
 			op.Verb, op.Cost = law.Extend, op.Cost+rng.Int64N(3000)
-			text, args = groupCall(&op)
+			text, args = groupCall(op)
 		default:
 			if n < 3 && rng.IntN(2) == 0 {
 				op.Deferred, op.Ceiling = true, p.Ceiling(rng.Int64N(400_000))
@@ -240,7 +240,7 @@ func TestVerbsByCallDecideAsMemory(t *testing.T) {
 			if !op.Deferred && rng.IntN(2) == 0 || rng.IntN(3) > 0 {
 				setID()
 			}
-			if text, args = groupCall(&op); op.Alone() && rng.IntN(2) == 0 {
+			if text, args = groupCall(op); op.Alone() && rng.IntN(2) == 0 {
 				text = mysql.WithRevision("headgate_ask") + "(1,?,?,?,?,?,?,?,?,?,?,?,0,0,'',0,0,0,0,0,0)"
 				args = []any{
 					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block,
@@ -346,15 +346,22 @@ func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (decided bool) {
 	return decided
 }
 
-// groupCall returns a call of headgate_group for a request of one charge.
-func groupCall(op *law.Op) (call string, args []any) {
-	p := &op.Params
-	verb := op.Verb
+// groupCall returns a call of headgate_group for a request.
+func groupCall(ops ...law.Op) (call string, args []any) {
+	var charges []string
+	for i, j := 0, law.AlternativeEnd(ops, 0); i < len(ops); i, j = j, law.AlternativeEnd(ops, j) {
+		fingerprint := law.Fingerprint(ops[i:j])
+		for _, op := range ops[i:j] {
+			p, w := &op.Params, &op.Window
+			charges = append(charges, fmt.Sprintf(`["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]`,
+				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
+				op.Cost, op.Ceiling, w[0], w[1], w[2], w[3], op.From, op.Until, max(op.Alternative, 1), fingerprint))
+		}
+	}
+	verb := ops[0].Verb
 	if verb == law.Extend {
 		verb = 10 // of headgate_group
 	}
-	charges := fmt.Sprintf(`[["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,0,0,0,0,0,0]]`, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
-		p.Capacity, p.Step, p.Drain, p.Block, p.History, op.Cost, op.Ceiling)
-	return mysql.WithRevision("headgate_group") + "(?,1,?,?,?,?,?)",
-		[]any{verb, charges, op.ID, op.TTL, op.Deferred, law.Fingerprint([]law.Op{*op})}
+	return mysql.WithRevision("headgate_group") + "(?,?,?,?,?,?)",
+		[]any{verb, len(ops), "[" + strings.Join(charges, ",") + "]", ops[0].ID, ops[0].TTL, ops[0].Deferred}
 }

@@ -8,14 +8,15 @@
 --
 -- It goes through the charges several times, in the order of their cells: pass 0 sees what is known of the id, 1 decides,
 -- 2 sees whether all can start together, and 3 decides again and writes. All cells are locked, so it decides the same
--- each time. A single charge needs the last pass only.
-create procedure headgate_group_N(p_verb int, p_size int, asked longtext character set utf8mb4, p_id varbinary(255), p_ttl bigint, p_late int, p_print bigint)
+-- each time. A single charge needs the last pass only. A pass goes through one alternative, of which head is the first charge: pass 0
+-- through one after another until one is known, then 1 until one passes. If that is not the last, 3 writes nothing, and answers as a check.
+create procedure headgate_group_N(p_verb int, p_size int, asked longtext character set utf8mb4, p_id varbinary(255), p_ttl bigint, p_late int)
 modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
     declare tries, ended, i, n, is_first, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, counts int default 0;
-    declare pass, fault, fault_of, fresh, starts, known, same, how, decided, fits, was_kind int default 0;
-    declare p_unit, p_capacity, p_step, p_drain, p_block, p_history, p_cost, p_ceiling, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse bigint;
+    declare pass, fault, fault_of, fresh, starts, known, same, how, decided, fits, was_kind, head, turn, found, reused, passed_over int default 0;
+    declare p_unit, p_capacity, p_step, p_drain, p_block, p_history, p_cost, p_ceiling, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, p_alternative, p_print bigint;
     declare p_limit varbinary(255);
     declare p_key varbinary(512);
     declare last_limit varbinary(255);
@@ -39,10 +40,12 @@ begin
                 insert into headgate_cells (limit_name, cell_key) select unhex(o.l), unhex(o.k) from {{ops}} order by o.l, o.k
                 on duplicate key update law = headgate_cells.law;
                 set clock = {{clock}}, pass = if(p_size = 1, 3, if(p_id <> '', 0, 1)), fault = 0, fault_of = 0, fresh = 0, decided = 0,
-                    starts = p_late, start_at = 0, admitted = 1, outdated = 0, @hg_all = '', @hg_moments = repeat('0', 17 * p_size);
+                    starts = p_late, start_at = 0, admitted = 1, outdated = 0, head = 0, found = 0, reused = 0, passed_over = 0,
+                    @hg_all = '', @hg_moments = repeat(lpad(clock, 17, '0'), p_size);
                 while pass < 4 do
-                    set ended = 0, is_first = 1, i = 0;
+                    set ended = 0, is_first = 1, i = head;
                     {{next op}}
+                    set turn = p_alternative;
                     while not ended do
                         if is_first then
                             {{read}} for update;
@@ -65,7 +68,7 @@ begin
                         if p_id <> '' and (pass = 0 or p_size = 1) then
                             case
                                 when p_verb = 1 then
-                                    set how = if(known and a_print <> p_print, 3, 0), fresh = fresh or not known, starts = starts or known and r_start_at > 0;
+                                    set how = if(known and a_print <> p_print, 3, 0), found = found or known and how = 0, fresh = fresh or not known, starts = starts or known and r_start_at > 0;
                                 when not known then
                                     set how = 4;
                                 when p_verb = 4 then
@@ -93,7 +96,7 @@ begin
                             if decided then
                                 set was_kind = s_kind, was_level = s_level, was_prev = s_prev, was_at = s_at, was_unit = s_unit, was_step = s_step,
                                     was_empty_at = s_empty_at, was_blocked_until = s_blocked_until;
-                                call headgate_decide_N(p_limit, p_key, if(p_verb = 10, 10, 1), p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block, charge, 1, 0,
+                                call headgate_decide_N(p_limit, p_key, if(p_verb = 10, 10, 1), p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, if(passed_over, 0, p_block), charge, 1, 0,
                                     if(p_late or p_ceiling < p_capacity, abs(p_ceiling), 0), p_late, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, pending, cleared,
                                     {{state}}, base_level, base_prev, base_at, base_step, base_empty_at, moved, moment, clears, carry, granted, used, retry_at, stale);
                                 set fits = granted, left_level = s_level, left_prev = s_prev, left_at = s_at, left_empty_at = s_empty_at,
@@ -127,7 +130,7 @@ begin
                             if pass = 3 then
                                 if decided and outdated then
                                     set how = 1, granted = 0, used = 0, retry_at = 0;
-                                elseif decided then -- settle
+                                elseif decided and not passed_over then -- settle
                                     if p_kind = 3 then
                                         call headgate_log_N(p_limit, p_key, p_id, p_step, p_history, moment, admitted or moved, clears, carry, base_empty_at,
                                             admitted, charge, entry);
@@ -226,22 +229,33 @@ begin
                         end if;
                         set ended = 0, decided = 0, last_limit = p_limit, last_key = p_key, i = i + 1;
                         {{next op}}
-                        set is_first = ended or p_limit <> last_limit or p_key <> last_key;
-                        if pass = 3 and is_first and not counts then -- it was made to be locked
+                        set ended = ended or p_alternative <> turn, is_first = ended or p_limit <> last_limit or p_key <> last_key;
+                        if pass = 3 and is_first and not counts and not passed_over then -- it was made to be locked
                             delete from headgate_cells where limit_name = last_limit and cell_key = last_key and law = 0;
                         end if;
                     end while;
-                    case pass
-                        when 0 then
-                            set pass = if(fault > 0 or outdated or p_verb = 4, 3, 1);
-                        when 1 then
-                            set start_at = if(admitted and not outdated, start_at, 0), pass = if(start_at > 0, 2, 3);
-                        when 2 then
-                            set pass = 3;
+                    case
+                        when pass = 0 and i < p_size and not found then
+                            set reused = reused or fault > 0, fault = 0, fresh = 0, starts = 0, head = i;
+                        when pass = 0 then
+                            set fault = if(reused and not found, 3, fault), head = if(found, head, 0), pass = if(fault > 0 or outdated or p_verb = 4, 3, 1);
+                        when pass = 1 then
+                            set passed_over = i < p_size and not found and not admitted and not outdated,
+                                start_at = if(admitted and not outdated, start_at, 0), pass = if(start_at > 0, 2, 3);
+                        when passed_over then
+                            set passed_over = 0, admitted = 1, head = i, pass = 1;
                         else
-                            set pass = 4;
+                            set pass = pass + 1;
                     end case;
                 end while;
+                if head > 0 or i < p_size then -- cells of other alternatives that were made to be locked
+                    set i = 0;
+                    while i < p_size do
+                        {{next op}}
+                        delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                        set i = i + 1;
+                    end while;
+                end if;
             end;
             {{commit}}
     set @hg_stale = outdated and fault = 0, @hg_all = concat('[', substring(@hg_all, 2), ']');

@@ -1,25 +1,28 @@
--- Several charges in one request, all or none: headgate_take_all, headgate_take_all_once, headgate_reserve_all and
--- headgate_settle_all. What is asked is a JSON array of objects with limit, key and cost.
+-- Several charges in one request, all or none, or the first of several alternatives: headgate_take_all, headgate_take_first, both
+-- with _once, headgate_reserve_all and headgate_settle_all. What is asked is a JSON array of objects with limit, key and cost.
 
--- headgate_all_N checks the charges, finds their limits and asks. It leaves what headgate_group_N does, and in
--- @hg_asked the charges with their limits.
+-- headgate_all_N checks the charges, finds their limits and asks. Verb 11 takes the first alternative that passes. It leaves what
+-- headgate_group_N does, and in @hg_asked the charges with their limits.
 create procedure headgate_all_N(verb int, charges longtext character set utf8mb4 collate utf8mb4_bin, id varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     life bigint, wait bigint)
 modifies sql data sql security invoker
 begin
-    declare size, members, i, tries, ended, late, may, law, anchor, twice int default 0;
+    declare size, members, numbered, turn, i, tries, ended, late, may, law, anchor int default 0;
+    declare is_choice int default verb = 11;
     declare since, lapse, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, print, part, moment bigint default 0;
     declare rule varchar(2048) character set utf8mb4 collate utf8mb4_bin;
     declare `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin;
     declare amount varchar(1024) character set utf8mb4 collate utf8mb4_bin;
+    declare nth varchar(1024) character set utf8mb4 collate utf8mb4_bin;
     declare cost decimal(65, 30);
     declare name varchar(255) character set utf8mb4;
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
     declare asked, seen, cell longtext character set utf8mb4;
-    declare list cursor for select left(o.rule, 2048), left(o.k, 1024), left(o.cost, 1024)
+    declare list cursor for select left(o.rule, 2048), left(o.k, 1024), left(o.cost, 1024), left(o.nth, 1024)
         from json_table(charges, '$[*]' columns (rule varchar(2048) character set utf8mb4 path '$.limit',
-            k varchar(1024) character set utf8mb4 path '$.key', cost varchar(1024) character set utf8mb4 path '$.cost')) o;
+            k varchar(1024) character set utf8mb4 path '$.key', cost varchar(1024) character set utf8mb4 path '$.cost',
+            nth varchar(1024) character set utf8mb4 path '$.alternative')) o;
     declare continue handler for not found set ended = 1;
     call headgate_id_N(id);
     if charges is null then
@@ -37,15 +40,19 @@ begin
     end if;
     -- to look at the n-th of 1,000 takes as long as to read the half of them
     select count(*) into members from json_table(charges, '$[*].*' columns (n for ordinality)) o;
+    if is_choice then
+        select count(o.nth) into numbered from json_table(charges, '$[*]' columns (nth varchar(1024) character set utf8mb4 path '$.alternative')) o;
+        set verb = 1;
+    end if;
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_moments = '';
     while @hg_stale and tries < 4 do
-        set i = 0, late = wait > 0, asked = '', seen = '', print = 0, ended = 0;
+        set i = 0, turn = 0, late = wait > 0, asked = '', seen = '', print = 0, ended = 0;
         open list;
-        fetch list into rule, `key`, amount;
+        fetch list into rule, `key`, amount, nth;
         while not ended do
             set moment = if(tries = 0, @hg_clk, substring(@hg_moments, 17 * i + 1, 17));
             set @hg_place = concat('charges[', i, ']: ');
-            if members <> 3 * size and json_length(charges, concat('$[', i, ']')) <> 3 then
+            if members <> 3 * size + numbered and json_length(charges, concat('$[', i, ']')) <> 3 + (numbered > 0 and nth is not null) then
                 call headgate_fail_N('has other members than limit, key and cost');
             elseif amount is not null and amount not regexp '^[-+]?[0-9]{1,60}([.][0-9]+)?([eE][-+]?[0-9]{1,2})?$' then
                 call headgate_fail_N(concat('cost: "', left(amount, 40), '" is not a decimal number such as 3 or 0.5'));
@@ -54,7 +61,12 @@ begin
             elseif abs(amount + 0e0) < 1e-30 and amount + 0e0 <> 0 then
                 call headgate_fail_N('cost: has more than 30 digits after the point');
             end if;
-            set cost = cast(amount as decimal(65, 30));
+            set cost = cast(amount as decimal(65, 30)), nth = case when not is_choice then 1 when numbered = 0 then i + 1 else nth end;
+            if nth is null or nth not in (concat(greatest(turn, 1)), concat(least(turn + 1, 255))) then
+                call headgate_fail_N('alternative: number the alternatives 1, 2, ... up to 255, one after another, in all charges or in none');
+            elseif nth <> turn then
+                set asked = replace(asked, '"print"', print), print = 0, seen = '', turn = nth;
+            end if;
             call headgate_charge_N(verb, 0, rule, `key`, cost, 'cost', wait, moment, name, law, anchor, unit, capacity, step, drain, block, history,
                 calendar, zone, since, lapse, credits, may, ceiling);
             set cell = concat(';', hex(name), ',', hex(`key`), ';');
@@ -71,13 +83,13 @@ begin
                 set print = (print + part) & 9007199254740991;
             end if;
             set asked = concat(asked, ',["', hex(name), '","', hex(`key`), '",',
-                concat_ws(',', law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, since, lapse), ']');
+                concat_ws(',', law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, since, lapse, turn), ',"print"]');
             set i = i + 1, ended = 0;
-            fetch list into rule, `key`, amount;
+            fetch list into rule, `key`, amount, nth;
         end while;
         close list;
-        set asked = concat('[', substring(asked, 2), ']');
-        call headgate_group_N(verb, size, asked, coalesce(id, ''), life, late, print);
+        set asked = concat('[', replace(substring(asked, 2), '"print"', print), ']');
+        call headgate_group_N(verb, size, asked, coalesce(id, ''), life, late);
         set tries = tries + 1;
     end while;
     call headgate_fault_N(id);
@@ -103,15 +115,38 @@ create procedure headgate_take_all_once(id varchar(1024) character set utf8mb4 c
 modifies sql data sql security definer comment 'headgate_take_all, charged once however often it is called with the id.'
 begin
     declare life bigint;
-    declare starts bigint;
     call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
     call headgate_all_N(1, charges, coalesce(id, ''), life, 0);
-    set starts = (select max(if(u.`when` > u.clk, u.`when`, 0)) from {{outcomes}});
-    if starts > 0 then
-        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval starts microsecond as datetime(6)), ' UTC'));
-    end if;
+    call headgate_started_N(id);
     {{each once}};
+end
+//
+
+-- headgate_take_first takes the first of several alternatives that passes, all charges of it. They are numbered from 1 by a member
+-- alternative of their charges; without that member, each charge is an alternative. What is passed over leaves nothing; if none
+-- passes, the last is refused. The rows are those of headgate_take_all for each charge up to that alternative, allowed being of the
+-- row's alternative; and alternative.
+create procedure headgate_take_first(charges longtext character set utf8mb4 collate utf8mb4_bin)
+modifies sql data sql security definer comment 'Takes the first of several alternatives that passes as a whole. One row for each charge that was looked at.'
+begin
+    call headgate_enter_N();
+    call headgate_all_N(11, charges, null, 0, 0);
+    {{each first}};
+end
+//
+
+-- headgate_take_first_once is headgate_take_first for a request with an id. The alternative that was admitted is the one replayed.
+create procedure headgate_take_first_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, charges longtext character set utf8mb4 collate utf8mb4_bin,
+    life_seconds decimal(65, 30))
+modifies sql data sql security definer comment 'headgate_take_first, charged once however often it is called with the id.'
+begin
+    declare life bigint;
+    call headgate_enter_N();
+    call headgate_life_N(life_seconds, life);
+    call headgate_all_N(11, charges, coalesce(id, ''), life, 0);
+    call headgate_started_N(id);
+    {{each first once}};
 end
 //
 

@@ -92,6 +92,16 @@ begin
 end
 //
 
+-- headgate_started_N refuses an id that was reserved, and starts later.
+create procedure headgate_started_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+    contains sql sql security invoker
+begin
+    if @hg_when > @hg_clk then
+        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
+    end if;
+end
+//
+
 -- headgate_verb_N finds the limit that holds for the key, checks the arguments, and asks: again with what holds at the
 -- server's time, if the boundaries or the limit that were right before the lock hold no more. The verbs are those of package
 -- law, but 8 to cancel, 9 to take what fits, and 10 to extend. held says that the limit has to be one whose charges are; life, of
@@ -139,7 +149,7 @@ begin
                     call headgate_print_N(name, `key`, credits, unit, print);
                 end if;
                 call headgate_group_N(if(verb = 8, 4, verb), 1, concat('[["', hex(name), '","', hex(`key`), '",', concat_ws(',', law, anchor, unit, capacity,
-                    step, drain, block, history, if(verb = 8, -2, credits), ceiling, b0, b1, b2, b3, since, lapse), ']]'), coalesce(id, ''), life, late, print);
+                    step, drain, block, history, if(verb = 8, -2, credits), ceiling, b0, b1, b2, b3, since, lapse, 1, print), ']]'), coalesce(id, ''), life, late);
         end case;
         set i = i + 1;
     end while;
@@ -174,9 +184,7 @@ begin
     call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
     call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0, '');
-    if @hg_when > @hg_clk then
-        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
-    end if;
+    call headgate_started_N(id);
     {{figures}},
         @hg_how = 2 as replayed;
 end
@@ -194,9 +202,7 @@ begin
     call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
     call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, -1, 0, '');
-    if @hg_when > @hg_clk then
-        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
-    end if;
+    call headgate_started_N(id);
     select @hg_g > 0 as charged,
         cast(cast(@hg_x div @hg_c as decimal(26, 6)) + cast((cast(@hg_x mod @hg_c as decimal(38)) * 1000000 + @hg_c - 1) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as used,
         @hg_x > @hg_capacity as is_over, @hg_name as limit_name, cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at,
