@@ -13,12 +13,15 @@ import (
 // itemChunk is the number of items that one statement handles at most.
 const itemChunk = 500
 
-// The columns of an item: of a limit l, and of an item c of any other kind.
+// The columns of an item: of a limit l, and of an item c of any other kind. limitItems selects the limits as items;
+// x'6c696d6974' is limit.
 const (
 	limitColumns = "l.rule AS item_text, l.description AS note, l.origin AS origin, " +
 		"0 AS item_until, l.retired AS retired"
 	otherColumns = "c.`text` AS item_text, c.note AS note, c.origin AS origin, " +
 		"c.`until` AS item_until, c.retired AS retired"
+	limitItems = "SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " +
+		limitColumns + " FROM headgate_limits l"
 )
 
 // ReadCatalog implements store.Catalog. It reads all in one statement, and so as of one moment.
@@ -34,11 +37,8 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 	return c, err
 }
 
-// selectAllItems selects all items except those of kinds that have a row for each key. x'6c696d6974' is limit.
-const selectAllItems = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there,
-			` + limitColumns + `
-		FROM headgate_limits l
-	UNION ALL SELECT c.kind, c.name, c.item_key, 1, ` + otherColumns + `
+// selectAllItems selects all items except those of kinds that have a row for each key.
+const selectAllItems = "(" + limitItems + " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + `
 		FROM headgate_catalog c WHERE c.kind NOT IN ('override', 'assignment')) w ON 1 = 1`
 
 // selectChangedItems selects the items that versions after %d have written.
@@ -113,8 +113,7 @@ func selectItems(list []store.Item) string {
 			limitNames = append(limitNames, textLiteral(item.Name))
 		}
 	}
-	text := "(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " + limitColumns +
-		" FROM headgate_limits l WHERE l.name IN (" + strings.Join(limitNames, ",") + ")"
+	text := "(" + limitItems + " WHERE l.name IN (" + strings.Join(limitNames, ",") + ")"
 	if otherIDs != nil {
 		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" +
 			strings.Join(otherIDs, " UNION ALL ") + ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" +

@@ -133,16 +133,11 @@ var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "
 // jsonRows returns a table of an array of arrays. Its columns are those of before, then names: the numbers that stand
 // in each inner array from the index from on.
 func jsonRows(array, before string, names []string, from int) string {
-	var b strings.Builder
-	b.WriteString("json_table(" + array + ", '$[*]' columns (" + before)
+	columns := make([]string, len(names))
 	for i, name := range names {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString("`" + name + "` bigint path '$[" + strconv.Itoa(from+i) + "]'")
+		columns[i] = "`" + name + "` bigint path '$[" + strconv.Itoa(from+i) + "]'"
 	}
-	b.WriteString("))")
-	return b.String()
+	return "json_table(" + array + ", '$[*]' columns (" + before + strings.Join(columns, ", ") + "))"
 }
 
 // chargesOf returns a table of the charges in the array that headgate_group_N gets.

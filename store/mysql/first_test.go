@@ -38,6 +38,7 @@ func TestTakeFirstByCall(t *testing.T) {
 	first := func(words ...string) string { return "take_first('" + chargesJSON(words...) + "')" }
 	once := func(charges string) string { return "take_first_once('i', '" + charges + "', 0)" }
 	request := chargesJSON("plan", "i", "5", "credits", "i", "5")
+	half := alternativesJSON("1", "plan", "half", "6", "1", "credits", "half", "4", "2", "model", "half", "1")
 	for _, tt := range []struct{ columns, call, want string }{
 		{
 			"ordinality allowed limit_name key capacity remaining retry_after refused alternative",
@@ -59,6 +60,20 @@ func TestTakeFirstByCall(t *testing.T) {
 				"2", "credits", "a", "2", "2", "credits", "a", "4") + "')",
 			"0 6 0 1, 0 6 1 1, 1 4 0 2, 1 0 0 2",
 		},
+		{ // what would have passed does not count in the rows of a refusal
+			"allowed remaining refused alternative",
+			"take_first('" + alternativesJSON("1", "credits", "b", "4", "1", "model", "a", "11",
+				"2", "credits", "b", "5", "2", "credits", "b", "6") + "')",
+			"0 10 0 1, 0 10 1 1, 0 10 0 2, 0 10 1 2",
+		},
+		{ // the key is new, and charged by the second alternative
+			"allowed remaining",
+			"take_first('" + alternativesJSON("1", "credits", "c", "1", "1", "model", "c", "11",
+				"2", "credits", "c", "2") + "')",
+			"0 10, 0 10, 1 8",
+		},
+		{"remaining", "check('credits', 'c', 1)", "8"},
+		{"allowed", first("credits", "c", "1", "credits", "never", "1"), "1"},
 		{"allowed", "attempts('model', 'a', 10)", ""},
 		{"allowed refused alternative", first("plan", "a", "2", "credits", "a", "1", "model", "a", "11"), "0 1 1, 0 1 2, 0 1 3"},
 		{"allowed cost", "attempts('model', 'a', 10)", "0 11.000000"}, // of the last alternative
@@ -82,7 +97,21 @@ func TestTakeFirstByCall(t *testing.T) {
 		{"replayed", "take_all_once('i', '" + chargesJSON("credits", "i", "5") + "', 0)", "1"},
 		{"corrected", "settle('i', 'credits', 'i', 2)", "3.000000000"},
 		{"alternative replayed", once(request), "2 1"},
-		{"returned", "cancel('other', 'credits', 'i')", `id: "other": no request of this id is known`},
+
+		{"allowed", "take_first_once('half', '" + half + "', 0)", "1, 1"},
+		{"returned", "cancel('half', 'credits', 'half')", "4.000000000"},
+		{"remaining replayed", "take_first_once('half', '" + half + "', 0)", "4 0, 6 0"}, // one of two is charged again
+		{"returned", "cancel('half', 'credits', 'half')", "4.000000000"},
+		{"remaining", "take('credits', 'half', 9)", "1"},
+		{"allowed refused alternative", "take_first_once('half', '" + half + "', 0)", "0 0 1, 0 1 1"}, // no other alternative
+		{"allowed", "reserve_all('" + chargesJSON("queued", "half", "1") + "', 10800, NULL, 0)", "1"},
+		{"allowed", "reserve_all('" + chargesJSON("queued", "half", "1") + "', 10800, 'half', 0)", "1"},
+		{"existed", "reset('credits', 'half')", "1"},
+		{ // the start of what is charged under the id elsewhere is of no concern
+			"limit_name remaining alternative", "take_first_once('half', '" + alternativesJSON("1", "queued", "half", "2",
+				"2", "plan", "half", "6", "2", "credits", "half", "4") + "', 0)", "plan 4 2, credits 6 2",
+		},
+		{"remaining", "check('plan', 'half', 1)", "4"},
 		{
 			"alternative", once(alternativesJSON("1", "plan", "i", "1",
 				"2", "plan", "i", "1", "2", "credits", "i", "1", "2", "plan", "i", "1")),
@@ -149,10 +178,14 @@ func TestInvalidAlternativesByCall(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
 		}
 	}
-	for n, want := range map[int]string{255: "0 255", 256: "charges[255]: " + alternative} {
-		words := strings.Split(strings.Repeat(rule+",k,2,", n), ",")
-		if got := columnsText(t, db, "allowed alternative", "CALL headgate_take_first(?)", chargesJSON(words[:3*n]...)); !strings.HasSuffix(got, want) {
-			t.Errorf("%d alternatives: got %.200s, want %s", n, got, want)
+	var words []string // only the 100th and the 200th alternative have room; their keys are in the other order
+	for n := 1; n <= 256; n++ {
+		words = append(words, rule, fmt.Sprint(1000-n), []string{"1", "2"}[min(1, n%100)])
+	}
+	for n, want := range map[int]string{255: "0 99, 1 100", 256: "charges[255]: " + alternative} {
+		got := columnsText(t, db, "allowed alternative", "CALL headgate_take_first(?)", chargesJSON(words[:3*n]...))
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("%d alternatives: got %s, want %s", n, got, want)
 		}
 	}
 }

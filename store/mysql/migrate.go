@@ -120,16 +120,17 @@ func (m *migrator) migrate(ctx context.Context) error {
 		return err
 	}
 	if strings.Contains(version, "TiDB") {
-		return m.recordWithoutProcedures(ctx, &installed)
+		m.addLine("left out the procedures: this server has none")
+		if installed.revision != m.revision {
+			_, err = m.conn.ExecContext(ctx, m.recordStatement(""))
+		}
+		return err
 	}
 	if err := m.installProcedures(ctx, &installed); err != nil {
 		return err
 	}
-	switch line, err := m.makeTriggers(ctx); {
-	case err != nil:
+	if err := m.makeTriggers(ctx); err != nil {
 		return err
-	case line != "":
-		m.report = append(m.report, line)
 	}
 	if err := m.installArticles(ctx, installed.fingerprint != m.fingerprint()); err != nil {
 		return err
@@ -146,16 +147,6 @@ func (m *migrator) migrate(ctx context.Context) error {
 	}
 	lines, err := unreadableLimits(ctx, m.conn, m.definition)
 	m.report = append(m.report, lines...)
-	return err
-}
-
-// recordWithoutProcedures records what is installed on a server that has no procedures.
-func (m *migrator) recordWithoutProcedures(ctx context.Context, installed *installation) error {
-	m.addLine("left out the procedures: this server has none")
-	if installed.revision == m.revision {
-		return nil
-	}
-	_, err := m.conn.ExecContext(ctx, m.recordStatement(""))
 	return err
 }
 

@@ -84,8 +84,7 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 		return 0, err
 	}
 	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){
-		s.sweepEntries,
-		s.sweepAdmissions, s.sweepCells,
+		s.sweepEntries, s.sweepAdmissions, s.sweepCells,
 	} {
 		for end := false; !end && err == nil && removed < max; {
 			var count int

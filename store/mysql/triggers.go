@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// makeTriggers makes the triggers that record changes by hand, unless the database has the same ones, and returns a
-// line for the report; empty: it made none. Every migration calls it, since somebody may have dropped them. A server
-// with a binary log lets only some users make triggers; for other users the line says so.
-func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
+// makeTriggers makes the triggers that record changes by hand, unless the database has the same ones. Every
+// migration calls it, since somebody may have dropped them. A server with a binary log lets only some users make
+// triggers; for other users the report says so.
+func (m *migrator) makeTriggers(ctx context.Context) error {
 	bodies, err := readTriggers(ctx, m.conn)
 	if err != nil {
-		return "", err
+		return err
 	}
+	made := false
 	for i, s := range m.triggers { // DROP stands before CREATE
 		_, body, _ := strings.Cut(s.text, " for each row\n")
 		if s.kind == "drop" || bodies[s.name] == body {
@@ -23,24 +24,26 @@ func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 		}
 		err := m.execute(ctx, m.triggers[i-1:i+1])
 		if number, text := numberOf(err); slices.Contains(noTriggerRight, number) {
-			return "left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not " +
-				"checked, makes no version, and running processes do not notice it (" + text + ")", nil
+			m.addLine("left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not "+
+				"checked, makes no version, and running processes do not notice it (%s)", text)
+			return nil
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
-		line = "installed the triggers"
+		made = true
 	}
-	if line != "" { // run the triggers for the existing zones and buckets
+	if made { // run the triggers for the existing zones and buckets
+		m.addLine("installed the triggers")
 		for _, text := range []string{
 			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
 		} {
 			if _, err := m.conn.ExecContext(ctx, text); err != nil {
-				return "", fmt.Errorf("%s: %w", text, err)
+				return fmt.Errorf("%s: %w", text, err)
 			}
 		}
 	}
-	return line, nil
+	return nil
 }
 
 // noTriggerRight are the errors of a user who may not make triggers: without the right, or with a binary log and

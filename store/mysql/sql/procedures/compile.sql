@@ -47,9 +47,7 @@ begin
         call headgate_fail_N(concat(what, ': "', s, '" has more than 9 digits after the point'));
     elseif digits = '' then
         call headgate_fail_N(concat(what, ': is 0; it must be above 0'));
-    elseif char_length(digits) > 16 then
-        call headgate_fail_N(concat(what, ': "', s, '" is too large'));
-    elseif cast(digits as signed) > 9007199254740991 then
+    elseif char_length(digits) > 16 or cast(left(digits, 16) as signed) > 9007199254740991 then
         call headgate_fail_N(concat(what, ': "', s, '" is too large'));
     end if;
     set coef = cast(digits as signed), scale = concat('1', repeat('0', char_length(frac)));
@@ -133,9 +131,7 @@ create procedure headgate_gcd_N(in a decimal(65, 0), in b decimal(65, 0), out g 
 begin
     declare r decimal(65, 0);
     while b > 0 do
-        set r = a mod b;
-        set a = b;
-        set b = r;
+        set r = a mod b, a = b, b = r;
     end while;
     set g = a;
 end

@@ -8,10 +8,7 @@ create procedure headgate_extend(id varchar(1024) character set utf8mb4 collate 
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, total decimal(65, 30), life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Charges more under an id, so that total is charged in all. charged is what is, also if it was refused.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_verb_N(10, 0, rule, `key`, total, coalesce(id, ''), life, 0, 0, '');
+    call headgate_verb_N(10, 0, rule, `key`, total, coalesce(id, ''), life_seconds, 0, 0, '');
     {{figures}},
         cast(cast(@hg_charged as decimal(26, 9)) / @hg_c as decimal(26, 9)) as charged;
 end
@@ -23,10 +20,7 @@ create procedure headgate_extend_all(id varchar(1024) character set utf8mb4 coll
     life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_extend for several charges under an id, all or none. One row for each.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_all_N(10, charges, coalesce(id, ''), life, 0);
+    call headgate_all_N(10, charges, coalesce(id, ''), life_seconds, 0);
     {{each extended}};
 end
 //

@@ -17,10 +17,8 @@ begin
     declare tries, ended, i, n, is_first, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, counts int default 0;
     declare pass, fault, fault_of, fresh, starts, known, same, how, decided, fits, was_kind, head, turn, found, reused, passed_over int default 0;
     declare p_unit, p_capacity, p_step, p_drain, p_block, p_history, p_cost, p_ceiling, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, p_alternative, p_print bigint;
-    declare p_limit varbinary(255);
-    declare p_key varbinary(512);
-    declare last_limit varbinary(255);
-    declare last_key varbinary(512);
+    declare p_limit, last_limit varbinary(255);
+    declare p_key, last_key varbinary(512);
     declare clock, moment, pending, carry, granted, used, retry_at, entry, start_at, own, steps, charge, answered bigint default 0;
     declare base_level, base_prev, base_at, base_step, base_empty_at, left_level, left_prev, left_at, left_empty_at bigint;
     declare row_at, row_empty_at, row_blocked_until, unused, had_prev, given, credits bigint default 0;

@@ -4,16 +4,14 @@
 -- headgate_all_N checks the charges, finds their limits and asks. Verb 11 takes the first alternative that passes. It leaves what
 -- headgate_group_N does, and in @hg_asked the charges with their limits.
 create procedure headgate_all_N(verb int, charges longtext character set utf8mb4 collate utf8mb4_bin, id varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    life bigint, wait bigint)
+    seconds decimal(65, 30), wait bigint)
 modifies sql data sql security invoker
 begin
     declare size, members, numbered, turn, i, tries, ended, late, may, law, anchor int default 0;
     declare is_choice int default verb = 11;
-    declare since, lapse, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, print, part, moment bigint default 0;
+    declare since, lapse, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, print, part, moment, life bigint default 0;
     declare rule varchar(2048) character set utf8mb4 collate utf8mb4_bin;
-    declare `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin;
-    declare amount varchar(1024) character set utf8mb4 collate utf8mb4_bin;
-    declare nth varchar(1024) character set utf8mb4 collate utf8mb4_bin;
+    declare `key`, amount, nth varchar(1024) character set utf8mb4 collate utf8mb4_bin;
     declare cost decimal(65, 30);
     declare name varchar(255) character set utf8mb4;
     declare calendar varchar(8) character set utf8mb4;
@@ -24,7 +22,11 @@ begin
             k varchar(1024) character set utf8mb4 path '$.key', cost varchar(1024) character set utf8mb4 path '$.cost',
             nth varchar(1024) character set utf8mb4 path '$.alternative')) o;
     declare continue handler for not found set ended = 1;
+    call headgate_enter_N();
     call headgate_id_N(id);
+    if id is not null then
+        call headgate_life_N(seconds, life);
+    end if;
     if charges is null then
         call headgate_fail_N('charges: is null');
     elseif not json_valid(charges) then
@@ -40,10 +42,8 @@ begin
     end if;
     -- to look at the n-th of 1,000 takes as long as to read the half of them
     select count(*) into members from json_table(charges, '$[*].*' columns (n for ordinality)) o;
-    if is_choice then
-        select count(o.nth) into numbered from json_table(charges, '$[*]' columns (nth varchar(1024) character set utf8mb4 path '$.alternative')) o;
-        set verb = 1;
-    end if;
+    set verb = if(is_choice, 1, verb), numbered = (select count(o.nth) from json_table(charges, '$[*]' columns (nth varchar(1024) character set utf8mb4
+        path '$.alternative')) o where is_choice);
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_moments = '';
     while @hg_stale and tries < 4 do
         set i = 0, turn = 0, late = wait > 0, asked = '', seen = '', print = 0, ended = 0;
@@ -103,7 +103,6 @@ end
 create procedure headgate_take_all(charges longtext character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Takes several charges, all or none. One row for each; refused is 1 of those that would not have passed.'
 begin
-    call headgate_enter_N();
     call headgate_all_N(1, charges, null, 0, 0);
     {{each}};
 end
@@ -114,10 +113,7 @@ create procedure headgate_take_all_once(id varchar(1024) character set utf8mb4 c
     life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take_all, charged once however often it is called with the id.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_all_N(1, charges, coalesce(id, ''), life, 0);
+    call headgate_all_N(1, charges, coalesce(id, ''), life_seconds, 0);
     call headgate_started_N(id);
     {{each once}};
 end
@@ -130,7 +126,6 @@ end
 create procedure headgate_take_first(charges longtext character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Takes the first of several alternatives that passes as a whole. One row for each charge that was looked at.'
 begin
-    call headgate_enter_N();
     call headgate_all_N(11, charges, null, 0, 0);
     {{each first}};
 end
@@ -141,10 +136,7 @@ create procedure headgate_take_first_once(id varchar(1024) character set utf8mb4
     life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take_first, charged once however often it is called with the id.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_all_N(11, charges, coalesce(id, ''), life, 0);
+    call headgate_all_N(11, charges, coalesce(id, ''), life_seconds, 0);
     call headgate_started_N(id);
     {{each first once}};
 end
@@ -156,14 +148,11 @@ create procedure headgate_reserve_all(charges longtext character set utf8mb4 col
     id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Takes several charges now, all or none, for a start in common at most wait later.'
 begin
-    declare life bigint default 0;
     call headgate_enter_N();
     if wait_seconds is null or wait_seconds < 0 or wait_seconds > 3660 * 86400 then
         call headgate_fail_N('wait_seconds: must be from 0 to 3660 days');
-    elseif id is not null then
-        call headgate_life_N(life_seconds, life);
     end if;
-    call headgate_all_N(1, charges, id, life, floor(wait_seconds * 1000000));
+    call headgate_all_N(1, charges, id, life_seconds, floor(wait_seconds * 1000000));
     {{each reserved}};
 end
 //
@@ -173,7 +162,6 @@ end
 create procedure headgate_settle_all(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, charges longtext character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Sets the costs of charges under an id. corrected is what was given back of each; below 0: charged in addition.'
 begin
-    call headgate_enter_N();
     call headgate_all_N(4, charges, coalesce(id, ''), 0, 0);
     select o.n as ordinality, convert(unhex(o.l) using utf8mb4) as limit_name, convert(unhex(o.k) using utf8mb4) as `key`,
         cast(cast(u.g as decimal(26, 9)) / o.unit as decimal(26, 9)) as corrected

@@ -8,9 +8,8 @@ begin
     declare inside, pending, found int;
     declare removed, ended, part int default 0; -- entries, admissions, cells
     declare now, n bigint;
-    declare l varbinary(255);
+    declare l, i varbinary(255);
     declare k varbinary(512);
-    declare i varbinary(255);
     declare old cursor for
         (select e.number, '', '', '' from (select number, limit_name, cell_key, expires_at, keep_until from headgate_entries force index (by_age)
             where part = 0 and keep_until <= now order by keep_until, number) e

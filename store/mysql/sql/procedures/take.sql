@@ -6,7 +6,7 @@
 -- a limit to take from it, and those of the articles. All others run with the rights of their
 -- caller, and so do those that they call.
 
--- headgate_enter_N is what such a procedure does first. A caller can set the clock of the session,
+-- headgate_enter_N is what every decision begins with. A caller can set the clock of the session,
 -- and would find every limit empty.
 create procedure headgate_enter_N()
     contains sql sql security invoker
@@ -118,7 +118,6 @@ end
 create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Takes cost from a limit, by its name or in one line, for a key.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(1, 0, rule, `key`, cost, null, 0, 0, 0, '');
     {{figures}};
 end
@@ -130,7 +129,6 @@ create procedure headgate_take_up_to(rule varchar(2048) character set utf8mb4 co
 modifies sql data sql security definer comment 'Takes as much of a cost as fits.'
 begin
     declare fitted bigint;
-    call headgate_enter_N();
     call headgate_verb_N(9, 0, rule, `key`, cost, null, 0, 0, 0, '');
     set fitted = @hg_g, @hg_g = @hg_g > 0;
     {{figures}},
@@ -144,7 +142,6 @@ end
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Tells whether headgate_take would admit the cost, and what could pass now.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(2, 0, rule, `key`, cost, null, 0, 0, 0, '');
     set @hg_x = @hg_x - if(@hg_g > 0, cast(ceiling(cost * @hg_c) as signed), 0);
     {{figures}};
@@ -173,7 +170,7 @@ begin
     elseif length(coalesce(reason, '')) > 512 then
         call headgate_fail_N('reason: is longer than 512 bytes');
     end if;
-    call headgate_verb_N(5, 0, rule, `key`, 1, null, seconds * 1000000, 0, 0, coalesce(reason, ''));
+    call headgate_verb_N(5, 0, rule, `key`, 1, null, seconds, 0, 0, coalesce(reason, ''));
     call headgate_record_N(if(seconds = 0, 'unblock', 'block'), rule, `key`, seconds * 1000000, reason);
     select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
 end

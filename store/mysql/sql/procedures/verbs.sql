@@ -34,8 +34,7 @@ create procedure headgate_charge_N(verb int, held int, rule varchar(2048) charac
     out since bigint, out lapse bigint, out credits bigint, out late int, out ceiling bigint)
 modifies sql data sql security invoker
 begin
-    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare notation varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare word, notation varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin;
     declare exact decimal(65, 30);
     if cost is null then
@@ -104,11 +103,11 @@ end
 
 -- headgate_verb_N finds the limit that holds for the key, checks the arguments, and asks: again with what holds at the
 -- server's time, if the boundaries or the limit that were right before the lock hold no more. The verbs are those of package
--- law, but 8 to cancel, 9 to take what fits, and 10 to extend. held says that the limit has to be one whose charges are; life, of
+-- law, but 8 to cancel, 9 to take what fits, and 10 to extend. held says that the limit has to be one whose charges are; the seconds of
 -- an id or a block, wait and lease are 0 where there is none. Name, unit, capacity and step stay in @hg_name, @hg_c, @hg_capacity and
 -- @hg_step.
 create procedure headgate_verb_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint,
+    cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, seconds decimal(65, 30), wait bigint, lease bigint,
     note varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker
 begin
@@ -116,10 +115,12 @@ begin
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
     declare law, anchor, late, inside, i int default 0;
-    declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3, print bigint default 0;
-    set @hg_place = '', @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
+    declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3, print, life bigint default 0;
+    call headgate_enter_N();
+    set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0, life = if(verb = 5, seconds * 1000000, 0);
     if id is not null then
         call headgate_id_N(id);
+        call headgate_life_N(seconds, life);
     elseif lease is null or held and verb <> 1 and lease < 1 then
         call headgate_fail_N('lease: was never acquired');
     end if;
@@ -180,10 +181,7 @@ create procedure headgate_take_once(id varchar(1024) character set utf8mb4 colla
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take, charged once however often it is called with the id.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0, '');
+    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life_seconds, 0, 0, '');
     call headgate_started_N(id);
     {{figures}},
         @hg_how = 2 as replayed;
@@ -198,10 +196,7 @@ create procedure headgate_debit(id varchar(1024) character set utf8mb4 collate u
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Charges work that is done already, under an id, whatever the level.'
 begin
-    declare life bigint;
-    call headgate_enter_N();
-    call headgate_life_N(life_seconds, life);
-    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, -1, 0, '');
+    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life_seconds, -1, 0, '');
     call headgate_started_N(id);
     select @hg_g > 0 as charged,
         cast(cast(@hg_x div @hg_c as decimal(26, 6)) + cast((cast(@hg_x mod @hg_c as decimal(38)) * 1000000 + @hg_c - 1) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as used,
@@ -218,7 +213,6 @@ create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate 
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, actual decimal(65, 30))
 modifies sql data sql security definer comment 'Sets the cost of the charge under an id. corrected is what was given back; below 0: charged in addition.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0, '');
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
 end
@@ -231,7 +225,6 @@ create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate 
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Takes back the charge under an id. returned is how much of it.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0, '');
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as returned;
 end
@@ -246,14 +239,11 @@ create procedure headgate_reserve(rule varchar(2048) character set utf8mb4 colla
     cost decimal(65, 30), wait_seconds decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Takes cost now for a start at most wait later.'
 begin
-    declare life bigint default 0;
     call headgate_enter_N();
     if wait_seconds is null or wait_seconds < 0 or wait_seconds > 3660 * 86400 then
         call headgate_fail_N('wait_seconds: must be from 0 to 3660 days');
-    elseif id is not null then
-        call headgate_life_N(life_seconds, life);
     end if;
-    call headgate_verb_N(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0, '');
+    call headgate_verb_N(1, 0, rule, `key`, cost, id, life_seconds, floor(wait_seconds * 1000000), 0, '');
     select @hg_g as allowed,
         if(@hg_g, cast('1970-01-01' + interval if(@hg_when > 0, @hg_when, @hg_clk) microsecond as datetime(6)), null) as start_at,
         if(@hg_g, cast(cast(greatest(0, @hg_when - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)), null) as delay,
@@ -269,7 +259,6 @@ end
 create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Holds cost of a concurrency limit: a lease.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(1, 1, rule, `key`, cost, null, 0, 0, 0, '');
     select @hg_g as acquired, if(@hg_g, @hg_entry, null) as lease, cast(cast(@hg_step as decimal(26, 6)) / 1000000 as decimal(20, 6)) as ttl,
         {{retry after}} as retry_after,
@@ -282,7 +271,6 @@ end
 create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security definer comment 'Lets a lease last from now on. done is 0 if it is lost.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(7, 1, rule, `key`, 1, null, 0, 0, lease, '');
     select @hg_g > 0 as done;
 end
@@ -292,7 +280,6 @@ end
 create procedure headgate_release(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security definer comment 'Ends a lease. done is 0 if it was lost before.'
 begin
-    call headgate_enter_N();
     call headgate_verb_N(3, 1, rule, `key`, 1, null, 0, 0, lease, '');
     select @hg_g > 0 as done;
 end
