@@ -176,13 +176,18 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 		store.Void(r.outs)
 		return err
 	}
-	if !r.isStale() {
-		return nil
+	if r.isStale() {
+		l.refreshAll(ctx, r)
 	}
+	l.tellCrossings(ctx, r)
+	return nil
+}
+
+// refreshAll repeats the requests whose calendar boundaries did not contain the store's time.
+func (l *Limiter) refreshAll(ctx context.Context, r *request) {
 	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
 		l.refresh(ctx, r.part(i, j))
 	}
-	return nil
 }
 
 // refresh repeats one request while the store's time lies outside its calendar boundaries. An error goes into the

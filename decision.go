@@ -58,10 +58,10 @@ func FirstOf(alternatives ...[]Charge) []Charge {
 	return charges
 }
 
-// Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed and Each are about one
-// charge: in an admitted request, the charge with the smallest fraction of its limit left, replays last; in a refused
-// request, the charge that has to wait longest. Each has the fields of all charges. Of a request with alternatives, a
-// Decision is about the one that was taken; if none was, the one that can pass first.
+// Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed, Crossed, Alternative and
+// Each are about one charge: in an admitted request, the charge with the smallest fraction of its limit left, replays
+// last; in a refused request, the charge that has to wait longest. Each has the fields of all charges. Of a request
+// with alternatives, a Decision is about the one that was taken; if none was, the one that can pass first.
 type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the request was admitted before, under the same id; see [Limiter.Once]
@@ -85,6 +85,9 @@ type Decision struct {
 	// Applied names what replaced the limit itself, such as an override or a plan; empty: nothing did, or the server
 	// that decided does not say.
 	Applied string
+	// Crossed is the highest percentage of Tail.Notify that the request has told, of any of its charges; 0: none. See
+	// [Crossing].
+	Crossed int
 
 	// Each has the decisions about all charges whose cells were read, in the order of the charges; a refusal that is
 	// repeated without the store has only the charges that it refuses. Alternatives that were not tried have none. Nil
@@ -108,6 +111,7 @@ type ChargeDecision struct {
 	NextAfter  time.Duration
 	ResetAfter time.Duration
 	Applied    string // see [Decision.Applied]
+	Crossed    int    // the highest percentage that this charge has told; 0: none
 
 	CapacityNanos, RemainingNanos int32 // see [Decision.RemainingNanos]
 }

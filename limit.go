@@ -24,7 +24,7 @@ type rule struct {
 	algorithm Algorithm // nil if only the name is known
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
-	plain     bool      // store.OneTaker can decide it: it has no calendar, no lease and no limited time
+	plain     bool      // store.OneTaker can decide it: it has no calendar, lease, thresholds or limited time
 
 	capacity      int64 // whole units of the capacity, see law.Params.Figure
 	capacityNanos int32 // its fraction in billionths
@@ -78,7 +78,7 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
-	r.plain = cal == nil && !p.Leased
+	r.plain = cal == nil && !p.Leased && p.Notify[0] == 0
 	r.capacity, r.capacityNanos = p.Figure(p.Capacity)
 	return Limit{r}, nil
 }

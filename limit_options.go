@@ -13,8 +13,9 @@ import (
 
 // The syntax of the options of a Tail, for limits that do not refill and for limits that do.
 const (
-	plainOptions  = "[block PERIOD] [away share|allow] [deadline PERIOD] [scale N]"
-	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]"
+	plainOptions  = "[block PERIOD] " + lastOptions
+	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] " + lastOptions
+	lastOptions   = "[away share|allow] [deadline PERIOD] [scale N] [notify N%,N%]"
 )
 
 // Tail has the options that all algorithms but Closed and Unlimited share. They stand at the tail of a notation.
@@ -32,6 +33,10 @@ type Tail struct {
 	// 3, or as many as the limit's own amounts have, or fewer if these are large. If the scale of a limit is changed,
 	// earlier charges can no longer be settled or cancelled, since they were counted in other steps.
 	Scale uint8
+	// Notify are up to four percentages of the amount that passes at once, ascending, then zeros. A charge that takes
+	// the level of a key from below one of them to it or above tells it: see [Crossing]. All zero: none. A limit with a
+	// Prefetch has none.
+	Notify [4]uint8
 }
 
 // applyOptions writes the options into p, or returns what is wrong with them.
@@ -58,7 +63,11 @@ func (t Tail) applyOptions(p *law.Params) error {
 			return err
 		}
 	}
-	return t.Prefetch.applyTo(p)
+	if err := t.Prefetch.applyTo(p); err != nil {
+		return err
+	}
+	p.Notify = t.Notify
+	return validNotify(t.Notify, t.Prefetch)
 }
 
 // suffix returns the options as they stand at the end of a notation.
@@ -77,7 +86,7 @@ func (t Tail) suffix() string {
 	if t.Deadline != 0 {
 		s += " deadline " + formatPeriod(t.Deadline)
 	}
-	return s
+	return s + notifySuffix(t.Notify)
 }
 
 // digitsOf returns how many decimal places a number of credits has as an amount, at most maxExp.

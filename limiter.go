@@ -21,12 +21,13 @@ type Limiter struct {
 	clock    store.Clock
 	queues   waitQueues
 
-	names        Names         // nil: none
-	cachingNames cachingNames  // names, if it implements cachingNames
-	clockAhead   atomic.Int64  // microseconds by which the store's clock was last ahead of clock, as far as is known
-	timeout      time.Duration // timeout of a call to the store; 0: none
-	shortTimeout time.Duration // timeout of a take or check whose limits have no deadline; 0: none
-	observer     Observer      // nil: none
+	names        Names            // nil: none
+	cachingNames cachingNames     // names, if it implements cachingNames
+	clockAhead   atomic.Int64     // microseconds by which the store's clock was last ahead of clock, as far as is known
+	timeout      time.Duration    // timeout of a call to the store; 0: none
+	shortTimeout time.Duration    // timeout of a take or check whose limits have no deadline; 0: none
+	observer     Observer         // nil: none
+	crossings    CrossingObserver // observer, if it implements CrossingObserver
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -79,6 +80,7 @@ func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: cfg.Clock, observer: cfg.Observer, names: cfg.Names}
 	l.oneTaker, _ = s.(store.OneTaker)
 	l.cachingNames, _ = cfg.Names.(cachingNames)
+	l.crossings, _ = cfg.Observer.(CrossingObserver)
 	if l.clock == nil {
 		l.clock = store.SystemClock
 	}

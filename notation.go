@@ -49,7 +49,7 @@ var algorithms = []algorithmSyntax{
 		parseSlidingLog,
 	},
 	{
-		"concurrency", "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N]",
+		"concurrency", "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N] [notify N%,N%]",
 		"so many leases at the same time; a lease that is not renewed ends after its time to live",
 		parseConcurrency,
 	},

@@ -35,7 +35,7 @@ func (e *ParseError) Unwrap() error {
 //
 // Without a NAME it is a token bucket, and the rate may be written as AMOUNT per PERIOD. 0 and unlimited stand alone.
 // An option is from-first, a time zone, or one of burst, capacity, history, block, prefetch, ttl, away, deadline, scale
-// followed by its value, each at most once.
+// and notify followed by its value, each at most once.
 type parser struct {
 	text   string
 	fields []token // all words of the text
@@ -60,7 +60,9 @@ type token struct {
 }
 
 // optionsWithValue are the words of options that are followed by a value.
-var optionsWithValue = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
+var optionsWithValue = []string{
+	"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale", "notify",
+}
 
 // reservedOption is an option that the grammar reserves for later.
 const reservedOption = "wait"
@@ -152,7 +154,7 @@ func (p *parser) parseOptions(words []token) error {
 			name = "zone"
 		default:
 			return p.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
+				"history, block, prefetch, ttl, away, deadline, scale, notify and a calendar's time zone", w.text))
 		}
 		if _, isRepeated := p.valuesAt[name]; isRepeated {
 			return p.fail(name, w.at, "is said twice")
@@ -179,7 +181,10 @@ func (p *parser) readTail(refills bool) (err error) {
 	if p.Deadline, err = p.periodOption("deadline"); err != nil {
 		return err
 	}
-	p.Scale, err = option(p, "scale", parseScale)
+	if p.Scale, err = option(p, "scale", parseScale); err != nil {
+		return err
+	}
+	p.Notify, err = option(p, "notify", parseNotify)
 	return err
 }
 

@@ -178,6 +178,7 @@ func (r *request) chargeDecisions(allowed bool) []ChargeDecision {
 			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
+			Crossed: int(out.Crossed),
 		})
 	}
 	return list
@@ -228,6 +229,7 @@ func (r *request) decisionOfAll() Decision {
 	allowed, replayed := true, true
 	var chosen chargeFigures // the charge that the decision is about
 	index := 0               // its index
+	var crossed uint8
 	for i := range ops {
 		replayed = replayed && outs[i].Replayed
 		f := chargeFigures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
@@ -238,9 +240,10 @@ func (r *request) decisionOfAll() Decision {
 			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > chosen.out.RetryAt-chosen.out.Clock:
 			chosen, index = f, i
 		}
-		allowed = allowed && f.fits
+		allowed, crossed = allowed && f.fits, max(crossed, outs[i].Crossed)
 	}
 	d := chosen.decision(allowed, r.untakenCredits(index, allowed))
+	d.Crossed = int(crossed)
 	d.Replayed, d.EntryNumber, d.Applied = replayed, chosen.out.EntryNumber, r.limits[index].r.applied
 	if len(ops) > 1 {
 		d.Each = r.chargeDecisions(allowed)

@@ -31,14 +31,16 @@ const (
 
 // Params are a limit as the laws see it.
 type Params struct {
-	Kind     Kind
-	Anchor   Anchor // Bucket only
-	Away     Away   // the answer while the store is away. Laws and drivers ignore it
-	Digits   uint8  // decimal places of the figures that people see. Laws and drivers ignore it
-	Unit     int64  // credits per unit of cost, 1 or more
-	Capacity int64  // credits: the most that can pass at once
-	Step     int64  // microseconds: length of a step, of the window, of a log entry's or lease's life
-	Drain    int64  // Bucket only: credits drained per step
+	Kind   Kind
+	Anchor Anchor // Bucket only
+	Away   Away   // the answer while the store is away. Laws and drivers ignore it
+	Digits uint8  // decimal places of the figures that people see. Laws and drivers ignore it
+	// Notify are percentages of Capacity in ascending order, then zeros. Laws and drivers ignore it
+	Notify   [4]uint8
+	Unit     int64 // credits per unit of cost, 1 or more
+	Capacity int64 // credits: the most that can pass at once
+	Step     int64 // microseconds: length of a step, of the window, of a log entry's or lease's life
+	Drain    int64 // Bucket only: credits drained per step
 
 	Block   int64 // microseconds for which a refusal blocks the cell; 0: not at all
 	History int64 // Log only: microseconds for which attempts are kept, also refused ones; 0: only while they count
@@ -195,6 +197,7 @@ type Outcome struct {
 	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
 	EntryNumber int64 // number of the entry in the log, where one was written; else 0
 	Via         Via   // how the outcome was reached
+	Crossed     uint8 // the highest of Params.Notify that the op has told. Stores leave it 0
 	Stale       bool  // the decision time lies outside Window, or From and Until; nothing was done
 	// Replayed: ID was admitted, extended or settled like this before. The outcome is the first one, except for Clock
 	// and, for Extend, Granted.

@@ -237,7 +237,8 @@ func randomRule(rng *rand.Rand) string {
 	}
 	for range rng.IntN(4) {
 		switch word := pick("burst", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch",
-			"deadline", "Burst", "fast", "away deny", "away share", "away allow", "away Allow", "away never"); word {
+			"deadline", "Burst", "fast", "away deny", "away share", "away allow", "away Allow", "away never",
+			"notify 80%", "notify 9%,80%,100%", "notify 80%,9%", "notify 101%", "notify 1%,"); word {
 		case "burst":
 			words = append(words, pick(word, "capacity"), amount())
 		case "history", "block", "ttl", "deadline":

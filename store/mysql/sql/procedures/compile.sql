@@ -211,7 +211,7 @@ compiling: begin
     declare words varchar(512) character set utf8mb4 collate utf8mb4_bin default '';
     declare kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
-    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline, o_scale varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline, o_scale, o_notify varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare i, n, digits int;
     declare coef, scale, burst, burst_scale, micros, deadline, prefetch_scale bigint;
@@ -271,7 +271,7 @@ compiling: begin
             if(kind = 'concurrency', ' AMOUNT ttl PERIOD', ' AMOUNT/PERIOD')));
     end if;
 
-    set allowed = concat(allowed, ',block,away,deadline,scale');
+    set allowed = concat(allowed, ',block,away,deadline,scale,notify');
 
     -- AMOUNT[/PERIOD]
     set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
@@ -294,7 +294,7 @@ compiling: begin
     while i <= n do
         set w = substring_index(substring_index(words, ' ', i), ' ', -1);
         set v = w;
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale', 'notify') then
             set i = i + 1;
             if i > n then
                 call headgate_fail_N(concat(w, ': needs a value'));
@@ -306,7 +306,7 @@ compiling: begin
             set w = 'zone';
         elseif w <> 'from-first' then
             call headgate_fail_N(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
-                'history, block, prefetch, ttl, away, deadline, scale and a calendar''s time zone'));
+                'history, block, prefetch, ttl, away, deadline, scale, notify and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
             call headgate_fail_N(concat(w, ': is said twice'));
@@ -320,6 +320,7 @@ compiling: begin
             when 'away' then set o_away = v;
             when 'deadline' then set o_deadline = v;
             when 'scale' then set o_scale = v;
+            when 'notify' then set o_notify = v;
             when 'zone' then set o_zone = v;
             when 'from-first' then set from_first = true;
             else
@@ -353,6 +354,16 @@ compiling: begin
         call headgate_fail_N(concat('scale: "', o_scale, '" is not a number of digits from 4 to 9; without it costs are counted in thousandths'));
     end if;
     set digits = o_scale;
+
+    -- v is what is left of the percentages, i the one before.
+    set v = coalesce(o_notify, ''), i = 0;
+    while v <> '' do
+        set w = substring_index(v, '%', 1);
+        if o_notify regexp '[^0-9%,]' or o_notify not regexp '^([1-9][0-9]?|100)%(,([1-9][0-9]?|100)%){0,3}$' or w <= i then
+            call headgate_fail_N(concat('notify: "', o_notify, '" is not one to four whole percentages up to 100%, ascending, such as 80%,100%'));
+        end if;
+        set i = w, v = substring(v, char_length(w) + 3);
+    end while;
 
     -- What each algorithm makes of them.
     if kind = 'concurrency' and has_period then
@@ -446,6 +457,9 @@ compiling: begin
         end if;
         set canonical = concat(canonical, ' prefetch ', amount_text, if(percent, '%', ''));
         call headgate_add_period_N('/', nullif(life, 1000000), canonical);
+        if o_notify is not null then
+            call headgate_fail_N('notify: a limit with prefetch has none: the store does not see each token that is handed out');
+        end if;
     end if;
     -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
     if o_away <> 'deny' then
@@ -455,5 +469,6 @@ compiling: begin
         set canonical = concat(canonical, ' away ', o_away);
     end if;
     call headgate_add_period_N(' deadline ', deadline, canonical);
+    set canonical = concat(canonical, coalesce(concat(' notify ', o_notify), ''));
 end
 //

@@ -161,7 +161,7 @@ begin
     i := 3;
     while i <= cardinality(words) loop
         w := words[i]; v := '';
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale', 'notify') then
             i := i + 1;
             v := words[i];
             if v is null then
@@ -176,7 +176,7 @@ begin
         end if;
         if o ? w then
             perform headgate_internal.fail_N(format('%s: is said twice', w));
-        elsif w <> all (allowed) and w not in ('block', 'away', 'deadline', 'scale') then
+        elsif w <> all (allowed) and w not in ('block', 'away', 'deadline', 'scale', 'notify') then
             perform headgate_internal.fail_N(format('%s: does not apply to %s', w, algorithm));
         elsif w in ('burst', 'capacity') then
             v := headgate_internal.parse_amount_N(w, v);
@@ -184,6 +184,11 @@ begin
             v := headgate_internal.parse_period_N(w, v);
         elsif w = 'scale' and v !~ '^[4-9]$' then
             perform headgate_internal.fail_N(format('scale: "%s" is not a number of digits from 4 to 9; without it costs are counted in thousandths', v));
+        elsif w = 'notify' then -- who asks by another way than SQL is told
+            if v !~ '^([1-9][0-9]?|100)%(,([1-9][0-9]?|100)%){0,3}$'
+                or string_to_array(replace(v, '%', ''), ',')::int[] <> array(select distinct n from unnest(string_to_array(replace(v, '%', ''), ',')::int[]) n order by n) then
+                perform headgate_internal.fail_N(format('notify: "%s" is not one to four whole percentages up to 100%%, ascending, such as 80%%,100%%', v));
+            end if;
         elsif w = 'away' and v not in ('deny', 'share', 'allow') then
             perform headgate_internal.fail_N('away: must be deny, share or allow');
         elsif w = 'prefetch' then -- what nodes take up front is theirs to know; here it is part of the name
@@ -233,10 +238,13 @@ begin
         end if;
         canonical := canonical || ' prefetch ' || prefetch || case when percent then '%' else '' end
             || case when life <> 1000000 then '/' || headgate_internal.format_period_N(life) else '' end;
+        if o ? 'notify' then
+            perform headgate_internal.fail_N('notify: a limit with prefetch has none: the store does not see each token that is handed out');
+        end if;
     end if;
     -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
     canonical := canonical || coalesce(' away ' || nullif(o->>'away', 'deny'), '')
-        || coalesce(' deadline ' || headgate_internal.format_period_N((o->>'deadline')::bigint), '');
+        || coalesce(' deadline ' || headgate_internal.format_period_N((o->>'deadline')::bigint), '') || coalesce(' notify ' || (o->>'notify'), '');
 
     if calendar is not null then
         zone := coalesce(zone, 'UTC');
