@@ -70,7 +70,7 @@ func newDecision(w *api.Decision, charges []headgate.Charge) (headgate.Decision,
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key,
 		RetryAfter: parseRetryAfter(w.RetryAfterMS), ResetAfter: fromMillis(w.ResetAfterMS),
 		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry,
-		Replayed: w.Replayed, Applied: w.Applied, Alternative: w.Alternative,
+		Replayed: w.Replayed, Applied: w.Applied, Alternative: w.Alternative, Crossed: w.Crossed,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key
@@ -88,7 +88,7 @@ func newDecision(w *api.Decision, charges []headgate.Charge) (headgate.Decision,
 		each := headgate.ChargeDecision{
 			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key,
 			RetryAfter: parseRetryAfter(f.RetryAfterMS), ResetAfter: fromMillis(f.ResetAfterMS),
-			Applied: f.Applied,
+			Applied: f.Applied, Crossed: f.Crossed,
 		}
 		each.Capacity, each.CapacityNanos = amount(f.Capacity)
 		each.Remaining, each.RemainingNanos = amount(f.Remaining)

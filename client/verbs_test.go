@@ -53,6 +53,15 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 		note("%s: %v %s %d %v %v", verb, d.Allowed, d.LimitName, d.Remaining, d.Replayed, errorNames(err))
 	}
 
+	warned := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/30d notify 50%,80%,100%"), Key: "a"}
+	for _, cost := range []string{"4.5", "1", "3"} {
+		d, err := l.Take(ctx, withCost(warned, cost), quick)
+		note("crossed: %d, of each %d %d, %v", d.Crossed, d.Each[0].Crossed, d.Each[1].Crossed, err)
+		quick.Key += "a"
+	}
+	debit, err := l.Once("over", 0).Debit(ctx, withCost(warned, "3"))
+	note("crossed: %d, %v", debit.Decision.Crossed, err)
+
 	for range 2 {
 		d, err := l.Take(ctx, withCost(few, "4"))
 		noteDecision("take", d, err)

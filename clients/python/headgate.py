@@ -57,7 +57,7 @@ class Decision(types.SimpleNamespace):
     since 1970. All have allowed, limit, capacity, remaining, retry_after_ms (None: never), reset_after_ms and at."""
     key = via = applied = ""
     replayed = shared = False
-    entry, each = 0, ()
+    entry, crossed, each = 0, 0, ()
     start_at, delay_ms, refundable = None, None, False  # of reserve
     accepted, level, brim, over = 0, 0, False, False  # of fill_up and debit
     charged = ()  # of extend: the total of each charge; of debit: a cost

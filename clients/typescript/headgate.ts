@@ -21,6 +21,7 @@ export interface Figures {
   retry_after_ms: number | null; // milliseconds; null: this cost can never pass
   reset_after_ms: number;
   applied?: string;
+  crossed?: number; // the highest percentage of notify that was crossed
 }
 
 /** An answer. Points in time are microseconds since 1970. */

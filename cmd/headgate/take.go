@@ -148,6 +148,9 @@ func formatDecision(d *api.Decision) string {
 	if d.Replayed {
 		because = ", as before" + because
 	}
+	if d.Crossed > 0 {
+		because += fmt.Sprintf(", crossed %d%%", d.Crossed)
+	}
 	switch {
 	case d.Allowed:
 		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s%s", d.Limit, formatAmount(d.Remaining),

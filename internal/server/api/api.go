@@ -128,6 +128,8 @@ type Decision struct {
 	Applied string `json:"applied,omitempty"`
 	// Alternative is the one that was taken, or can pass first; absent: the request has none.
 	Alternative int `json:"alternative,omitempty"`
+	// Crossed is the highest threshold, in percent, that was crossed and told; absent: none.
+	Crossed int `json:"crossed,omitempty"`
 	// Each has the figures of all charges that were evaluated, if there are several.
 	Each []Figures `json:"each,omitempty"`
 }
@@ -143,6 +145,7 @@ type Figures struct {
 	RetryAfterMS *int64      `json:"retry_after_ms"`
 	ResetAfterMS int64       `json:"reset_after_ms"`
 	Applied      string      `json:"applied,omitempty"`
+	Crossed      int         `json:"crossed,omitempty"`
 }
 
 // Answer is the answer to a request of a batch: a decision or a problem.

@@ -188,6 +188,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 		Capacity: api.Number(d.Capacity, d.CapacityNanos), Remaining: api.Number(d.Remaining, d.RemainingNanos),
 		RetryAfterMS: retryAfterMS(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
 		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied, Alternative: d.Alternative,
+		Crossed: d.Crossed,
 	}
 	if d.Via != headgate.ViaStore {
 		out.Via = d.Via.String()
@@ -202,6 +203,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
 			Capacity: api.Number(f.Capacity, f.CapacityNanos), Remaining: api.Number(f.Remaining, f.RemainingNanos),
 			RetryAfterMS: retryAfterMS(f.RetryAfter), ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+			Crossed: f.Crossed,
 		}
 	}
 	return out

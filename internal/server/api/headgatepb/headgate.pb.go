@@ -211,7 +211,9 @@ type Decision struct {
 	CapacityNanos  int32 `protobuf:"varint,15,opt,name=capacity_nanos,json=capacityNanos,proto3" json:"capacity_nanos,omitempty"`
 	RemainingNanos int32 `protobuf:"varint,16,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"`
 	// The alternative that was taken, or can pass first; 0: the request has none.
-	Alternative   int32 `protobuf:"varint,17,opt,name=alternative,proto3" json:"alternative,omitempty"`
+	Alternative int32 `protobuf:"varint,17,opt,name=alternative,proto3" json:"alternative,omitempty"`
+	// The highest threshold, in percent, that the request has crossed and told; 0: none.
+	Crossed       int32 `protobuf:"varint,18,opt,name=crossed,proto3" json:"crossed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +360,13 @@ func (x *Decision) GetAlternative() int32 {
 	return 0
 }
 
+func (x *Decision) GetCrossed() int32 {
+	if x != nil {
+		return x.Crossed
+	}
+	return 0
+}
+
 // Figures are those of one charge of a request of several.
 type Figures struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -372,6 +381,7 @@ type Figures struct {
 	Applied        string                 `protobuf:"bytes,9,opt,name=applied,proto3" json:"applied,omitempty"`
 	CapacityNanos  int32                  `protobuf:"varint,10,opt,name=capacity_nanos,json=capacityNanos,proto3" json:"capacity_nanos,omitempty"`
 	RemainingNanos int32                  `protobuf:"varint,11,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"`
+	Crossed        int32                  `protobuf:"varint,12,opt,name=crossed,proto3" json:"crossed,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -479,6 +489,13 @@ func (x *Figures) GetCapacityNanos() int32 {
 func (x *Figures) GetRemainingNanos() int32 {
 	if x != nil {
 		return x.RemainingNanos
+	}
+	return 0
+}
+
+func (x *Figures) GetCrossed() int32 {
+	if x != nil {
+		return x.Crossed
 	}
 	return 0
 }
@@ -3731,7 +3748,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\acharges\x18\x01 \x03(\v2\x13.headgate.v1.ChargeR\acharges\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\bR\x05check\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\tR\x04life\"\xf4\x03\n" +
+	"\x04life\x18\x04 \x01(\tR\x04life\"\x8e\x04\n" +
 	"\bDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x10\n" +
@@ -3749,8 +3766,9 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x04each\x18\x0e \x03(\v2\x14.headgate.v1.FiguresR\x04each\x12%\n" +
 	"\x0ecapacity_nanos\x18\x0f \x01(\x05R\rcapacityNanos\x12'\n" +
 	"\x0fremaining_nanos\x18\x10 \x01(\x05R\x0eremainingNanos\x12 \n" +
-	"\valternative\x18\x11 \x01(\x05R\valternativeB\x11\n" +
-	"\x0f_retry_after_ms\"\xeb\x02\n" +
+	"\valternative\x18\x11 \x01(\x05R\valternative\x12\x18\n" +
+	"\acrossed\x18\x12 \x01(\x05R\acrossedB\x11\n" +
+	"\x0f_retry_after_ms\"\x85\x03\n" +
 	"\aFigures\x12\x16\n" +
 	"\x06charge\x18\x01 \x01(\x03R\x06charge\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12\x14\n" +
@@ -3763,7 +3781,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\aapplied\x18\t \x01(\tR\aapplied\x12%\n" +
 	"\x0ecapacity_nanos\x18\n" +
 	" \x01(\x05R\rcapacityNanos\x12'\n" +
-	"\x0fremaining_nanos\x18\v \x01(\x05R\x0eremainingNanosB\x11\n" +
+	"\x0fremaining_nanos\x18\v \x01(\x05R\x0eremainingNanos\x12\x18\n" +
+	"\acrossed\x18\f \x01(\x05R\acrossedB\x11\n" +
 	"\x0f_retry_after_ms\"y\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
