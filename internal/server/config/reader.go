@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,17 @@ func (r *Reader) Count(s Setting) int {
 	return read(r, s, 0, "a number above 0", func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
 		return checkRange(1, math.MaxInt, n, err)
+	})
+}
+
+// URL returns a URL of http or https; empty if it is not set.
+func (r *Reader) URL(s Setting) string {
+	return read(r, s, "", "a URL such as https://example.com/hook", func(text string) (string, error) {
+		u, err := url.Parse(text)
+		if err == nil && (u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+			err = errors.New("no host, or another scheme")
+		}
+		return text, err
 	})
 }
 

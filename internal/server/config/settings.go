@@ -105,6 +105,14 @@ var (
 		Help: "`share` of the admissions that are logged, from 0 to 1",
 	}
 
+	NotifyURL = Setting{
+		Name: "notify_url", Help: "`URL` to which an event is posted when a charge crosses a threshold of notify",
+	}
+	NotifySecret = Setting{
+		Name: "notify_secret",
+		Help: "`file` with the secret that signs these events: whsec_ and the output of openssl rand -base64 32",
+	}
+
 	NotationMaxPeriod = Setting{
 		Name: "notation_max_period", Default: "32d",
 		Help: "longest `time` for which a charge by a notation in a request may count or block, such as 7d",
@@ -134,7 +142,7 @@ var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline,
 	NotationMaxPeriod, MaxNotations, Host, Proxy, AuthHeaders, MaxConnections, MaxRequests,
-	MaxBuffered, LogFormat, LogLevel, LogRefused, LogAdmitted,
+	MaxBuffered, LogFormat, LogLevel, LogRefused, LogAdmitted, NotifyURL, NotifySecret,
 	File, Server, Token,
 }
 

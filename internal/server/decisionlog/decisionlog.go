@@ -1,4 +1,5 @@
-// Package decisionlog logs a line for some of the decisions of a server, with the reason of the decision.
+// Package decisionlog logs a line for some of the decisions of a server, with the reason of the decision, and for each
+// threshold that a charge has crossed.
 package decisionlog
 
 import (
@@ -19,7 +20,7 @@ import (
 // MaxLines is how many lines are written in a second at most. The first line after omitted ones has their number.
 const MaxLines = 1000
 
-// Message is the message of every line.
+// Message is the message of every line about a decision.
 const Message = "decision"
 
 // Config selects what is logged.
@@ -30,7 +31,7 @@ type Config struct {
 	Clock             func() time.Time // nil: time.Now
 }
 
-// Log writes decisions to a log. It is a headgate.Observer, and safe for concurrent use.
+// Log writes decisions and crossings to a log. It is a headgate.CrossingObserver, and safe for concurrent use.
 type Log struct {
 	cfg Config
 
@@ -40,11 +41,8 @@ type Log struct {
 	omitted int   // lines left out since the last line; guarded by mu
 }
 
-// New returns a Log; nil if nothing is logged.
+// New returns a Log. It logs crossings whatever the shares are.
 func New(c Config) *Log {
-	if c.Refused <= 0 && c.Admitted <= 0 {
-		return nil
-	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -72,6 +70,25 @@ func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 		attrs = append(attrs, slog.Int("omitted", omitted))
 	}
 	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
+}
+
+// Crossed implements headgate.CrossingObserver. It logs the crossing, if MaxLines lets it.
+func (l *Log) Crossed(ctx context.Context, c headgate.Crossing) {
+	if !l.cfg.Log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	omitted, ok := l.admitLine()
+	if !ok {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("limit", Text(c.Limit)), slog.String("key", Text(c.Key)), slog.Int("percent", c.Percent),
+		slog.String("capacity", c.Capacity.String()), slog.String("used", c.Used.String()),
+	}
+	if omitted > 0 {
+		attrs = append(attrs, slog.Int("omitted", omitted))
+	}
+	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "crossed a threshold", attrs...)
 }
 
 // admitLine counts a line, and reports whether it may be written. It returns how many were left out before it.

@@ -104,8 +104,20 @@ func TestSharesOfRefusalsAndAdmissions(t *testing.T) {
 			t.Errorf("%+v: the last line has %v, want a share only if it is 0.2", c, last)
 		}
 	}
-	if decisionlog.New(decisionlog.Config{}) != nil {
-		t.Error("New returns a log with no shares, want nil")
+}
+
+// TestACrossingIsLogged checks the line of a crossing, which is written without any share of decisions.
+func TestACrossingIsLogged(t *testing.T) {
+	limit := headgate.MustParseNamed("day", "fixed-window 4/30d notify 50%")
+	lines, last := logLines(t, decisionlog.Config{}, func(l *headgate.Limiter) {
+		for range 4 {
+			_, _ = l.Allow(t.Context(), limit, "a\nb")
+		}
+	})
+	delete(last, "time")
+	if got := fmt.Sprint(last); len(lines) != 1 ||
+		got != `map[capacity:4 key:"a\nb" level:INFO limit:day msg:crossed a threshold percent:50 used:2]` {
+		t.Errorf("%d lines, the last is %s", len(lines), got)
 	}
 }
 

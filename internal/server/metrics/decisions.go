@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -52,10 +53,14 @@ func outcomeOf(err error) string {
 
 // decisions counts decisions, and how long they take. It is safe for concurrent use.
 type decisions struct {
-	limits  *perlimit.Values[prometheus.CounterVec]
+	limits  *perlimit.Values[perLimit]
 	total   *prometheus.CounterVec
+	crossed *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 }
+
+// perLimit has the counters of a limit.
+type perLimit struct{ total, crossed *prometheus.CounterVec }
 
 // register creates and registers the metrics. defined reports whether the catalog has a limit.
 func (d *decisions) register(to prometheus.Registerer, defined func(name string) bool) {
@@ -66,9 +71,18 @@ func (d *decisions) register(to prometheus.Registerer, defined func(name string)
 	o.NativeHistogramMaxBucketNumber = 0 // no maximum: from the threshold to deadlines of 2^6 s, 8 a doubling, are 240
 	o.NativeHistogramZeroThreshold = 0x1p-24
 	d.seconds = promauto.With(to).NewHistogramVec(o, []string{"protocol", "way"})
-	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *prometheus.CounterVec {
-		return d.total.MustCurryWith(prometheus.Labels{"limit": limit})
+	d.crossed = promauto.With(to).NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_thresholds_crossed_total", Help: "Thresholds of notify that charges have crossed, as told.",
+	}, []string{"limit", "percent"})
+	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *perLimit {
+		labels := prometheus.Labels{"limit": limit}
+		return &perLimit{d.total.MustCurryWith(labels), d.crossed.MustCurryWith(labels)}
 	})
+}
+
+// Crossed implements headgate.CrossingObserver.
+func (d *decisions) Crossed(_ context.Context, c headgate.Crossing) {
+	d.limits.Of(c.Limit).crossed.WithLabelValues(strconv.Itoa(c.Percent)).Inc()
 }
 
 // powersOfTwo has the bounds of the classic buckets in seconds, which are bounds of native buckets too.
@@ -90,6 +104,6 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	case e.Decision.Allowed:
 		outcome = "admitted"
 	}
-	d.limits.Of(name).WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
+	d.limits.Of(name).total.WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
 	d.seconds.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
 }

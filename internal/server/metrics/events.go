@@ -16,7 +16,7 @@ type events struct {
 	sweeps                 *prometheus.CounterVec
 	sweepSeconds           prometheus.Histogram
 	lastCompleteSweep      prometheus.Gauge
-	openings               prometheus.Counter
+	openings, notDelivered prometheus.Counter
 	looks, applied         *prometheus.CounterVec
 	lastRead               prometheus.Gauge
 }
@@ -53,6 +53,9 @@ func (e *events) register(to prometheus.Registerer) {
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
 	e.openings = auto.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
+	})
+	e.notDelivered = auto.NewCounter(prometheus.CounterOpts{
+		Name: "headgate_notifications_dropped_total", Help: "Events that notify_url did not get.",
 	})
 	e.looks = counter("headgate_catalog_looks_total", "Looks at the catalog of the store.")
 	e.lastRead = gauge("headgate_catalog_read_timestamp_seconds",
@@ -96,6 +99,9 @@ func (e *events) Away(err error) {
 		e.openings.Inc()
 	}
 }
+
+// NotDelivered counts an event that a webhook did not deliver.
+func (e *events) NotDelivered() { e.notDelivered.Inc() }
 
 // Applied implements catalog.Observer.
 func (e *events) Applied(a catalog.Application) {

@@ -36,7 +36,7 @@ type Config struct {
 }
 
 // Metrics has the metrics of one server. It observes the limiter, the store, the drivers and the catalog: it is a
-// headgate.Observer, a store.Observer, a guard.Observer and a catalog.Observer. It is safe for concurrent use.
+// headgate.CrossingObserver, a store.Observer, a guard.Observer and a catalog.Observer. It is safe for concurrent use.
 type Metrics struct {
 	decisions
 	events
@@ -86,8 +86,9 @@ func (m *Metrics) Refreshed(l catalog.Refresh) {
 		m.lastRead.SetToCurrentTime()
 	}
 	if m.version.Swap(l.Version) != l.Version && m.catalog.Load() != nil {
-		m.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
+		m.limits.Forget(func(limit string, _ *perLimit) {
 			m.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
+			m.crossed.DeletePartialMatch(prometheus.Labels{"limit": limit})
 		})
 	}
 }

@@ -211,8 +211,13 @@ func TestMaxLimits(t *testing.T) {
 	r := newRig(t, names...)
 	for _, name := range names {
 		r.take(fmt.Sprintf(`{"limit":%q,"key":"k"}`, name))
+		r.Crossed(t.Context(), headgate.Crossing{Limit: name, Key: "k", Percent: 80})
 	}
 	text, families := r.scrape(t)
+	const crossed = "headgate_thresholds_crossed_total"
+	if n := len(families[crossed].GetMetric()); n != metrics.MaxLimits+1 {
+		t.Errorf("%d series of %s, want %d and one for the others", n, crossed, metrics.MaxLimits)
+	}
 	lines := decisionLines(families)
 	if len(lines) != metrics.MaxLimits+1 || !slices.Contains(lines, "(others) take admitted http store 5") {
 		t.Errorf("%d series, want %d and one for the others", len(lines), metrics.MaxLimits)
@@ -226,7 +231,7 @@ func TestMaxLimits(t *testing.T) {
 	if err := r.limits.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, families = r.scrape(t); len(decisionLines(families)) != 1 {
+	if _, families = r.scrape(t); len(decisionLines(families)) != 1 || len(families[crossed].GetMetric()) != 1 {
 		t.Errorf("after all but one limit were removed: %v, want one series", decisionLines(families))
 	}
 }
@@ -298,6 +303,8 @@ func scrapeAll(t testing.TB) map[string]*dto.MetricFamily {
 	r.Swept(store.Sweep{Removed: 3})
 	r.Away(store.ErrUnavailable)
 	r.Applied(catalog.Application{})
+	r.Crossed(t.Context(), headgate.Crossing{Limit: "login", Key: "k", Percent: 80})
+	r.NotDelivered()
 	_, families := r.scrape(t)
 	return families
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rest"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/server/traffic"
+	"github.com/headgate/headgate/internal/server/webhook"
 	"github.com/headgate/headgate/internal/server/whatif"
 	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
@@ -139,7 +140,8 @@ func (srv *server) serve(ctx context.Context) error {
 		return err
 	}
 	names := &earlyNames{limits, srv.File, opened, srv.configFiles.hasLostLimits}
-	service, limiter := srv.service(s, names, log)
+	service, limiter, stopNotifying := srv.service(s, names, log)
+	defer stopNotifying()
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
 	service.UseFiles(&srv.configFiles.rules, &srv.configFiles.prices)
@@ -253,24 +255,29 @@ func (srv *server) openError(s store.Store) error {
 	return fmt.Errorf("the store was not available within %s: %w", srv.wait, err)
 }
 
-// service returns the service of all protocols and its Limiter, whose observers count, log and trace decisions.
-func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) (*service.Service, *headgate.Limiter) {
+// service returns the service of all protocols and its Limiter, whose observers count, log and trace decisions and send
+// events until stop is called.
+func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) (
+	svc *service.Service, limiter *headgate.Limiter, stop func(),
+) {
 	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
 	recent := traffic.New(&traffic.Config{Defined: defined})
-	observers := service.Observers{srv.metrics, recent}
-	lines := decisionlog.New(decisionlog.Config{
+	observers := service.Observers{srv.metrics, recent, decisionlog.New(decisionlog.Config{
 		Log: log, Refused: srv.logging.Refused, Admitted: srv.logging.Admitted,
-	})
-	if lines != nil {
-		observers = append(observers, lines)
-	}
+	})}
 	if srv.traces != nil {
 		observers = append(observers, srv.traces)
 	}
-	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
-	svc := service.New(limiter, srv.File, names)
+	stop = func() {}
+	if hook := srv.webhook; hook.URL != "" {
+		hook.Log, hook.Dropped = log, srv.metrics.NotDelivered
+		sender := webhook.New(hook)
+		observers, stop = append(observers, sender), sender.Close
+	}
+	limiter = headgate.New(s, &headgate.Config{Names: names, Observer: observers})
+	svc = service.New(limiter, srv.File, names)
 	svc.UseTraffic(recent)
-	return svc, limiter
+	return svc, limiter, stop
 }
 
 // runWithTimeout runs end, and returns after a timeout if end does not return.

@@ -166,6 +166,8 @@ func TestServeReturnsErrorsOfSettings(t *testing.T) {
 		{"tls-cert=a.pem", "tls_cert: and tls_key stand together"},
 		{"deadline=soon", "deadline"},
 		{"envoy-headers=draft", "envoy: is missing"},
+		{"notify-url=https://ops.example", "notify_url: and notify_secret stand together"},
+		{"notify-url=ops.example", `"ops.example" is not a URL such as https://example.com/hook`},
 	} {
 		s := startServer(t, "{}\n", tt.setting)
 		err := await.Receive(t, tt.setting, s.served)

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/server/load"
 	"github.com/headgate/headgate/internal/server/metrics"
 	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/webhook"
 	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/internal/tlsconf"
 )
@@ -33,7 +34,8 @@ type server struct {
 	configFiles *configFiles
 	envoy       *envoyService
 	metrics     *metrics.Metrics
-	traces      tracer // nil: no tracing
+	webhook     webhook.Config // without a URL: none
+	traces      tracer         // nil: no tracing
 
 	openAccess bool            // everybody may do everything on all addresses
 	tokens     *auth.File      // nil: no tokens
@@ -65,6 +67,9 @@ func (srv *server) read() (err error) {
 	if err := srv.readAccess(); err != nil {
 		return err
 	}
+	if err := srv.readNotify(); err != nil {
+		return err
+	}
 	srv.envoy, err = newEnvoyService(srv.File, srv.Flags)
 	return err
 }
@@ -87,10 +92,29 @@ func (srv *server) readSettings() error {
 	srv.edge.Proxied = rest.Proxied()
 	srv.rest.Auth.Proxies = r.Proxies()
 	srv.openAccess = r.Bool(config.Open)
+	srv.webhook.URL = r.URL(config.NotifyURL)
 	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
 	srv.rest.Auth.Fields = fields
 	_, storeErr := stores.Find(srv.place.URL)
 	return cmp.Or(r.Err, err, storeErr)
+}
+
+// readNotify reads the secret that signs events.
+func (srv *server) readNotify() (err error) {
+	r := srv.File.Reader(srv.Flags)
+	file := r.Text(config.NotifySecret)
+	switch {
+	case r.Err != nil:
+		return r.Err
+	case (srv.webhook.URL == "") != (file == ""):
+		return headgate.Invalid(config.NotifyURL.Name, "and %s stand together", config.NotifySecret.Name)
+	case file == "":
+		return nil
+	}
+	if srv.webhook.Key, err = webhook.ReadSecret(file); err != nil {
+		return headgate.Invalid(config.NotifySecret.Name, "%v", err)
+	}
+	return nil
 }
 
 func (srv *server) readAccess() (err error) {

@@ -26,6 +26,15 @@ func (list Observers) Decided(ctx context.Context, e headgate.Event) {
 	}
 }
 
+// Crossed implements headgate.CrossingObserver.
+func (list Observers) Crossed(ctx context.Context, c headgate.Crossing) {
+	for _, o := range list {
+		if o, ok := o.(headgate.CrossingObserver); ok {
+			o.Crossed(ctx, c)
+		}
+	}
+}
+
 // UseTraffic sets what [Service.Traffic] reads: an observer of the limiter. Call it before the service is used.
 func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 
