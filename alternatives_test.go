@@ -162,6 +162,25 @@ func TestBadAlternatives(t *testing.T) {
 	}
 }
 
+// TestAlternativesTellCrossings tells the thresholds of the alternative that is charged.
+func TestAlternativesTellCrossings(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
+	request := headgate.FirstOf(charges("k", "3 of fixed-window 4/day UTC notify 50%"),
+		charges("k", "3 of fixed-window 7/day UTC notify 40%,80%"))
+	var got []int
+	for range 4 {
+		d, err := l.Take(context.Background(), request...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, d.Crossed)
+	}
+	if fmt.Sprint(got) != "[50 40 80 0]" {
+		t.Errorf("got %v, want 50, 40, 80 and nothing", got)
+	}
+}
+
 // TestAlternativesThroughTheStack decides through all wrappers: none may repeat the refusal of an alternative that was
 // passed over, or hand out tokens for one.
 func TestAlternativesThroughTheStack(t *testing.T) {

@@ -98,7 +98,7 @@ type candidate struct {
 func (l *Limiter) tellCrossings(ctx context.Context, r *request) {
 	var candidates []candidate
 	var marks []law.Op
-	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
+	for i, j := 0, law.AlternativeEnd(r.ops, 0); i < len(r.ops); i, j = j, law.AlternativeEnd(r.ops, j) {
 		if !canTell(r.ops[i:j], r.outs[i:j]) {
 			continue
 		}
@@ -137,7 +137,8 @@ func (l *Limiter) tellCrossings(ctx context.Context, r *request) {
 	}
 }
 
-// canTell reports whether the ops of one request have been applied, and a limit of theirs has thresholds.
+// canTell reports whether the ops of one request, or of one alternative, have been applied, and a limit of theirs has
+// thresholds.
 func canTell(ops []law.Op, outs []law.Outcome) bool {
 	notifies := false
 	for i := range ops {
