@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/law"
 )
@@ -116,13 +117,26 @@ type Item struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"` // the name of the limit or plan; for a file, its hash
 	Key  string `json:"key"`  // the key or prefix of an override or assignment; in a plan, the limit; else empty
-	Text string `json:"text"` // the notation of the limit; for an assignment, the name of the plan
+	Text string `json:"text"` // the notation of the limit, or RenamedFrom; for an assignment, the name of the plan
 
 	Note    string `json:"note,omitempty"`    // a description, or a reason
 	Origin  string `json:"origin,omitempty"`  // "file" if a file wrote the item; empty: a person
 	Until   int64  `json:"until,omitempty"`   // its end by the store's clock, in us; 0: none. Of a file: its order
 	Retired bool   `json:"retired,omitempty"` // the file that wrote the item no longer has it
 	Removed bool   `json:"removed,omitempty"` // the item does not exist; all but Kind, Name and Key is empty
+}
+
+// RenamedFrom begins the Text of a limit that is another name of a limit, whose name follows: of the one whose name the
+// cells have.
+const RenamedFrom = "renamed from "
+
+// RenamedFrom returns the name of the limit that the item is another name of; empty: it is none.
+func (i *Item) RenamedFrom() string {
+	name, ok := strings.CutPrefix(i.Text, RenamedFrom)
+	if i.Kind != KindLimit || !ok {
+		return ""
+	}
+	return name
 }
 
 // ID returns an item with only Kind, Name and Key, which identify it.

@@ -102,7 +102,7 @@ func (w *catalogWriter) check(ctx context.Context, db querier, changes []store.C
 		default:
 			continue
 		}
-		if item.Removed || w.validNotations[item.Text] {
+		if item.Removed || item.RenamedFrom() != "" || w.validNotations[item.Text] {
 			continue
 		}
 		problem, err := checkLimit(ctx, db, compile, textLiteral(item.Text)+", @hg_name")

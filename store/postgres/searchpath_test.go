@@ -35,7 +35,7 @@ const innerFunctions = `add_steps after grain give_back fail parse_amount parse_
 	ask_again keep log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all try_alternatives each started
 	replayed start corrected fitting extended give_back_twice lock_ids put remember remember_more
-	ends_at change_item item_of limit_item catalog_item author note_change
+	cells ends_at change_item item_of limit_item catalog_item author note_change
 	make_cell`
 
 // TestEveryFunctionIsAnEntryOrInner checks that each function of the schema and of the articles is on one of the two

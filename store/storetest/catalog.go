@@ -119,6 +119,7 @@ var (
 		Origin: "file",
 	}
 	apiItem      = store.Item{Kind: store.KindLimit, Name: "api", Text: "sliding-log 10/1h history 1d", Retired: true}
+	aliasItem    = store.Item{Kind: store.KindLimit, Name: "a.login", Text: store.RenamedFrom + "login", Retired: true}
 	planItem     = store.Item{Kind: store.KindPlan, Name: "pro", Key: "login", Text: "token-bucket 50/1m"}
 	overrideItem = store.Item{
 		Kind: store.KindOverride, Name: "login", Key: "bob's \\ key", Text: "fixed-window 3/1h", Note: "trusted",
@@ -148,10 +149,10 @@ func testCatalog(t *testing.T, s store.Store) {
 		t.Fatalf("a new store: got versions %v, %v; want none", list, err)
 	}
 
-	if v := edit(t, c, 0, loginItem, planItem, overrideItem, assignItem, fileItem); v != 1 {
+	if v := edit(t, c, 0, aliasItem, loginItem, planItem, overrideItem, assignItem, fileItem); v != 1 {
 		t.Fatalf("the first edit: got version %d, want 1", v)
 	}
-	expectCatalog(t, c, 1, 0, loginItem, planItem, fileItem) // without items of single keys
+	expectCatalog(t, c, 1, 0, aliasItem, loginItem, planItem, fileItem) // without items of single keys
 	if v := edit(t, c, 1, loginItem, planItem); v != 1 {
 		t.Errorf("an edit that changes nothing: got version %d, want 1", v)
 	}

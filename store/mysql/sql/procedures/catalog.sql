@@ -54,7 +54,7 @@ end
 //
 
 -- headgate_check_limit refuses a limit that nobody could use, and returns what it means, as
--- headgate_compile_N does.
+-- headgate_compile_N does; nothing of another name of a limit.
 create procedure headgate_check_limit(in name varchar(64) character set utf8mb4 collate utf8mb4_bin,
     in rule varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint, out block bigint, out history bigint,
@@ -65,12 +65,15 @@ begin
     if name = '' or name regexp '[^a-z0-9_.-]' or left(name, 1) regexp '[^a-z]' then
         call headgate_fail_N(concat('name: "', name, '" is not a name such as login or api.v2: a-z first, then a-z, 0-9, _, . and -'));
     end if;
-    call headgate_compile_N(rule, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    if rule not like 'renamed from %' then
+        call headgate_compile_N(rule, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    end if;
 end
 //
 
--- headgate_check_item refuses a row of headgate_catalog that nobody could use.
-create procedure headgate_check_item(in kind varbinary(32), in name varbinary(255), in item_key varbinary(512),
+-- headgate_check_item refuses a row of headgate_catalog that nobody could use. It puts the name of a limit's cells in the
+-- place of another name of the limit.
+create procedure headgate_check_item(in kind varbinary(32), inout name varbinary(255), inout item_key varbinary(512),
     in item_text varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
 begin
@@ -91,6 +94,9 @@ begin
         call headgate_fail_N(concat('text: is missing in a row of kind ', convert(kind using utf8mb4)));
     elseif kind in ('plan', 'override', 'prefix-override') then
         call headgate_compile_N(item_text, @hg_name, {{unused}});
+        set @hg_name = convert(if(kind = 'plan', item_key, name) using utf8mb4);
+        set @hg_name = coalesce((select substring(l.rule, 14) from headgate_limits l where l.name = @hg_name and l.rule like 'renamed from %'), @hg_name);
+        set item_key = if(kind = 'plan', @hg_name, item_key), name = if(kind = 'plan', name, @hg_name);
     end if;
 end
 //

@@ -48,7 +48,8 @@ modifies sql data sql security invoker comment 'Gives one key another rule than 
 begin
     declare base, own varchar(255) character set utf8mb4 collate utf8mb4_bin;
     call headgate_text_N('key', `key`, 512);
-    select l.rule into base from headgate_limits l where l.name = limit_name;
+    select l.name, l.rule into limit_name, base from headgate_limits n
+    join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name) where n.name = limit_name;
     if base is null then
         call headgate_fail_N(concat('limit_name: "', limit_name, '" is not in headgate_limits'));
     elseif rule is not null then

@@ -64,17 +64,17 @@ begin
         set rule = left(rule, char_length(rule) - char_length(@hg_keep) - 6);
     end if;
     set applied = '', since = 0, lapse = 0;
-    select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone, v.kinds
-    into notation, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, kinds
-    from headgate_limits l left join headgate_catalog_version v on v.only_one = 1 where l.name = rule;
+    select l.name, l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone, v.kinds
+    into name, notation, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, kinds
+    from headgate_limits n join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name)
+    left join headgate_catalog_version v on v.only_one = 1 where n.name = rule;
     if notation is not null then
-        set name = rule;
         if compiled is null or compiled <> notation then
             call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
             call headgate_inside_N(inside); -- refuses what headgate_ask would refuse, before the first write
             update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
-            where l.name = rule and l.rule = notation;
+            where l.name = name and l.rule = notation;
         end if;
         if kinds then -- the catalog has items that may hold for the key
             set compiled = notation;
@@ -171,7 +171,7 @@ begin
         call headgate_fail_N('reason: is longer than 512 bytes');
     end if;
     call headgate_verb_N(5, 0, rule, `key`, 1, null, seconds, 0, 0, coalesce(reason, ''));
-    call headgate_record_N(if(seconds = 0, 'unblock', 'block'), rule, `key`, seconds * 1000000, reason);
+    call headgate_record_N(if(seconds = 0, 'unblock', 'block'), @hg_name, `key`, seconds * 1000000, reason);
     select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
 end
 //
@@ -182,7 +182,7 @@ create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate
 modifies sql data sql security invoker comment 'Forgets what a key has used of a limit, and its block.'
 begin
     call headgate_verb_N(6, 0, rule, `key`, 1, null, 0, 0, 0, '');
-    call headgate_record_N('reset', rule, `key`, 0, '');
+    call headgate_record_N('reset', @hg_name, `key`, 0, '');
     select @hg_g as existed;
 end
 //
@@ -199,7 +199,8 @@ from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_nam
 create procedure headgate_attempts(p_limit varchar(255) character set utf8mb4, p_key varchar(1024) character set utf8mb4, p_most int)
 reads sql data sql security invoker comment 'The last attempts of a key, newest first, of a limit that keeps a history.'
 begin
-    declare l varbinary(255) default p_limit;
+    declare l varbinary(255) default coalesce((select substring(l.rule, 14) from headgate_limits l
+        where l.name = p_limit and l.rule like 'renamed from %'), p_limit);
     declare k varbinary(1024) default p_key;
     select e.number, cast('1970-01-01' + interval e.at microsecond as datetime(6)) as at, e.granted as allowed,
         cast(e.cost / coalesce(nullif(c.unit, 0), 1000) as decimal(30, 6)) as cost, nullif(convert(e.id using utf8mb4), '') as id

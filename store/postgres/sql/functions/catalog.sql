@@ -173,6 +173,11 @@ begin
     elsif new.kind <> 'file' and new.text = '' then
         perform headgate_internal.fail_N(format('text: is missing in a row of kind %s', new.kind));
     end if;
+    if new.kind = 'plan' then
+        new.key := headgate_internal.cells_N(new.key);
+    elsif new.kind in ('override', 'prefix-override') then
+        new.name := headgate_internal.cells_N(new.name);
+    end if;
     new.compiled := case when new.kind in ('plan', 'override', 'prefix-override') then headgate_internal.compile_N(new.text) end;
     return new;
 end $$;

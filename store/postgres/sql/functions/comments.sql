@@ -35,7 +35,7 @@ comment on column headgate.entries.cost is 'In credits.';
 comment on column headgate.entries.granted is 'It was allowed.';
 
 comment on table headgate.limits is 'The limits by name. A row may be inserted, changed and deleted by hand: each transaction is a version in headgate.versions.';
-comment on column headgate.limits.rule is 'The limit in one line, such as token-bucket 5/1m. It is checked.';
+comment on column headgate.limits.rule is 'The limit in one line, such as token-bucket 5/1m; or renamed from NAME, of another row. It is checked.';
 comment on column headgate.limits.compiled is 'What the rule means. A trigger fills it in.';
 comment on column headgate.limits.origin is 'What wrote it: file, zone or bucket; empty: somebody did.';
 comment on column headgate.limits.retired is 'The file that defined it does not have it any more. It still decides.';

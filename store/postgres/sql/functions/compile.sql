@@ -266,7 +266,7 @@ begin
     if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' or new.name = 'unlimited' then
         perform headgate_internal.fail_N(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -, and not unlimited', new.name));
     end if;
-    new.compiled := headgate_internal.compile_N(new.rule);
+    new.compiled := case when new.rule !~ '^renamed from [a-z][a-z0-9_.-]*$' then headgate_internal.compile_N(new.rule) end;
     if tg_op = 'INSERT' or new.name <> old.name then
         new.varies := headgate_internal.varies_N(new.name);
     end if;

@@ -59,6 +59,12 @@ create or replace function headgate_internal.headroom_N(rule text) returns text 
     select substring(rule from ' keep ([^ ]*)$')
 $$;
 
+-- headgate_internal.cells_N returns the name under which the cells of a limit are: of one that was renamed, the first that
+-- it had. The row of each other name says so.
+create or replace function headgate_internal.cells_N(p_limit text) returns text language sql stable as $$
+    select coalesce((select substring(l.rule from '^renamed from (.*)$') from headgate.limits l where l.name = p_limit), p_limit)
+$$;
+
 -- headgate_internal.find_N returns a limit by its name or notation, without the headroom, as it holds for a key: now, or
 -- at a time of the server's. compiled says that the notation is not among those that are kept; the others
 -- are those of headgate_internal.resolve_N.
@@ -74,9 +80,13 @@ begin
     compiled := false; since := 0; lapse := 0; applied := '';
     if rule ~ '^[a-z][a-z0-9_.-]{0,63}$' and rule <> 'unlimited' then
         name := rule;
-        select l.compiled, l.varies into r from headgate.limits l where l.name = find_N.rule;
+        select l.compiled, l.varies, l.rule into r from headgate.limits l where l.name = find_N.rule;
         if not found then
             perform headgate_internal.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
+        elsif r.rule like 'renamed from %' then
+            r := headgate_internal.find_N(substring(r.rule from 14), key, now);
+            name := r.name; c := r.c; since := r.since; lapse := r.lapse; applied := r.applied;
+            return;
         end if;
         c := r.compiled;
         if r.varies <> 0 and key is not null then

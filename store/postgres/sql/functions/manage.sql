@@ -46,6 +46,7 @@ declare
     base headgate.compiled; c headgate.compiled;
 begin
     perform headgate_internal.checked_key_N('key', override.key);
+    limit_name := headgate_internal.cells_N(limit_name);
     select (l.compiled).* into base from headgate.limits l where l.name = limit_name;
     if not found then
         perform headgate_internal.fail_N(format('limit_name: "%s" is not in headgate.limits', limit_name));

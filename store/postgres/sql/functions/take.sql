@@ -439,6 +439,7 @@ language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_se
 set search_path = pg_catalog, pg_temp as $$
 begin
     perform headgate_internal.checked_count_N('p_most', p_most);
+    p_limit := headgate_internal.cells_N(p_limit);
     return query
     select e.number, headgate_internal.instant_N(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
         where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
