@@ -89,7 +89,8 @@ func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) 
 	if err != nil || resolved[0].Limit.Params().Kind != law.Log {
 		return nil, err
 	}
-	return attemptsOf(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &resolved[0].Limit.r.params, n)
+	r := resolved[0].Limit.r
+	return attemptsOf(ctx, inspector, law.Cell{Limit: r.name, Key: key}, &r.params, n)
 }
 
 // attemptsOf reads the newest n attempts of a cell from the store.

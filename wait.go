@@ -202,6 +202,11 @@ func (l *Limiter) waitInQueue(ctx context.Context, p *pause.Patience, c Charge, 
 	lastDecision Decision, err error,
 ) {
 	waitingCtx := waitingContext{ctx}
+	if l.cachingNames != nil && c.Limit.OnlyName() { // a limit that was renamed has cells of another name
+		if limit, ok := l.cachingNames.Known(c.Limit.r.name, c.Key); ok {
+			c.Limit = limit
+		}
+	}
 	turn, err := l.queues.takeTurn(ctx, &c, func() (time.Duration, error) {
 		d, err := w.probe(waitingCtx)
 		p.Answered()

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,12 +28,15 @@ type File struct {
 	Order int64
 }
 
-// items returns the items that a file defines, in an order that does not depend on the file.
+// items returns the items that a file defines in an empty catalog, in an order that does not depend on the file.
 func (f *File) items() []store.Item {
 	items := []store.Item{}
 	for _, d := range f.Limits {
 		d.Origin, d.Retired = fromFile, false
 		items = append(items, d.item())
+		if d.RenamedTo != "" {
+			items = append(items, aliasItem(d.RenamedTo, d.Name()))
+		}
 	}
 	for _, p := range f.Plans {
 		p.Origin, p.Retired = fromFile, false
@@ -69,8 +73,13 @@ type Difference struct {
 	Standing Standing       // of the file
 	// Order is the file's place among the applied files, of which the newest has the greatest: the store's time when it
 	// was applied. A FileNew has the place that it would get now. 0: a FileOlder that was never applied.
-	Order  int64
-	record store.Item // the item that says that the file was applied; its Until is the order that the file would get
+	Order int64
+
+	// record is the item that says that the file was applied; its Until is the order that the file would get.
+	record store.Item
+	// refused says why the file may not be applied: see definitionItems. A file that is not to be applied, at the start
+	// of a server say, may have what is refused.
+	refused error
 }
 
 // Lines describes each change in a line.
@@ -127,24 +136,20 @@ func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	current := c.current.Load()
 	d, err := current.compare(&f)
 	if err == nil && (d.Standing == FileNew || d.Standing == FileLost) {
-		err = c.checkAcquisition(ctx, current, d.items())
+		err = cmp.Or(d.refused, c.checkAcquisition(ctx, current, d.items()))
 	}
 	return d, err
 }
 
 // items returns the items that Apply writes if it applies the file.
 func (d *Difference) items() []store.Item {
-	items := []store.Item{d.record}
-	for _, change := range d.Changes {
-		items = append(items, change.After)
-	}
-	return items
+	return append([]store.Item{d.record}, changedItems(d.Changes)...)
 }
 
 // compare returns what applying a file to s would change.
 func (s *snapshot) compare(f *File) (d Difference, err error) {
-	items, err := s.itemsForFile(f)
-	if err != nil {
+	items, refused, err := s.itemsForFile(f)
+	if d.refused = refused; err != nil {
 		return d, err
 	}
 	d.Changes = (&store.Edit{Items: items}).Changes(slices.Collect(maps.Values(s.items)))
@@ -157,33 +162,35 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 }
 
 // itemsForFile returns the items that a file defines, and those that it makes obsolete: as removed the limits that its
-// plans no longer have, as retired the limits and plans that only earlier files defined.
-func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
-	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
-	for i := range f.Limits {
-		d := &f.Limits[i]
-		if err := checkDefinable(d); err != nil {
-			return nil, err
-		}
-		if _, exists := limits[d.Name()]; exists {
-			return nil, headgate.Invalid("limits."+d.Name(), "is there twice")
-		}
-		limits[d.Name()] = d.Limit
+// plans no longer have, as retired the limits and plans that only earlier files defined. refused is Difference.refused.
+func (s *snapshot) itemsForFile(f *File) (items []store.Item, refused, err error) {
+	definitions := slices.Clone(f.Limits)
+	for i := range definitions {
+		definitions[i].Origin, definitions[i].Retired = fromFile, false
 	}
-	items := f.items()
-	for i := range f.Plans {
-		p := &f.Plans[i]
+	items, names, refused, err := s.definitionItems(definitions)
+	if err != nil {
+		return nil, nil, err
+	}
+	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
+	for _, d := range definitions {
+		l := names.limit(d.Limit)
+		limits[l.Name()] = l
+	}
+	for _, p := range f.Plans {
 		if plans[p.Name] {
-			return nil, headgate.Invalid("plans."+p.Name, "is there twice")
+			return nil, nil, headgate.Invalid("plans."+p.Name, "is there twice")
 		}
 		plans[p.Name] = true
-		if err := s.checkPlan(p, limits); err != nil {
-			return nil, err
+		p = names.plan(p)
+		p.Origin, p.Retired = fromFile, false
+		if err := s.checkPlan(&p, limits); err != nil {
+			return nil, nil, err
 		}
-		items = append(items, s.droppedLimits(p)...)
+		items = append(append(items, p.items()...), s.droppedLimits(&p)...)
 	}
 	for _, i := range s.items {
-		_, defined := limits[i.Name]
+		_, defined := limits[s.aliases.cells(i.Name)]
 		_, readable := s.limits[i.Name]
 		// A limit that this program cannot read stays: a newer program may have written it.
 		isDropped := i.Kind == store.KindLimit && !defined && readable || i.Kind == store.KindPlan && !plans[i.Name]
@@ -192,7 +199,7 @@ func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 			items = append(items, i)
 		}
 	}
-	return items, nil
+	return items, refused, nil
 }
 
 // setStanding sets d.Standing, d.Order and d.record of a file with this hash.
@@ -270,8 +277,8 @@ func (c *Catalog) Status(f File) (Difference, error) {
 // FileNewest or FileOlder. In any case it returns how the file differed, and the catalog's version afterwards.
 //
 // The error is headgate.ErrInvalid, and nothing is changed, if the catalog cannot keep a limit or plan, or if a limit
-// would be acquired while a plan or an override in its place is taken, or vice versa. It is headgate.ErrUnknownLimit if
-// a plan has a limit that neither the file nor the catalog has.
+// would be acquired while a plan or an override in its place is taken, or vice versa, or has the former name of a limit
+// that was renamed. It is headgate.ErrUnknownLimit if a plan has a limit that neither the file nor the catalog has.
 func (c *Catalog) Apply(ctx context.Context, by By, f File, mode ApplyMode) (d Difference, version int64, err error) {
 	version, err = c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
 		if d, err = current.compare(&f); err != nil {
@@ -289,7 +296,7 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, mode ApplyMode) (d D
 			}
 		}
 		d.Order = d.record.Until
-		return d.items(), nil
+		return d.items(), d.refused
 	})
 	standing := d.Standing
 	if standing == FileLost || standing == FileOlder && mode != ApplyOnce {

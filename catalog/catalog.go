@@ -75,7 +75,12 @@ type Catalog struct {
 
 // Definition is a limit of the catalog.
 type Definition struct {
+	// Limit has the name of its cells, by which keys are charged: of a limit that was renamed, the name that it had
+	// first.
 	headgate.Limit
+	// RenamedTo is the name that the limit was given instead; empty: it has its own. In a File, or for Set, Limit may
+	// have any former name.
+	RenamedTo   string
 	Description string
 	Origin      string // "file" or, in SQL, "zone" or "bucket" if one defines it; empty: a call or a statement did
 	Retired     bool   // the file that defined it no longer has it; it still decides
@@ -266,7 +271,7 @@ func (d *Definition) item() store.Item {
 // Limit returns the catalog's limit of a name. It returns the fallback under that name while the catalog has no such
 // limit, was never read, or has a limit that this program cannot read. Call it for each decision: the returned limit
 // does not follow later changes. It leaves out plans and overrides of keys; [headgate.Named] includes them. A zero
-// fallback gives a zero Limit, which a Limiter refuses.
+// fallback gives a zero Limit, which a Limiter refuses. A limit that was renamed has the name of its cells.
 func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 	if d, ok := c.Lookup(name); ok {
 		return d.Limit
@@ -319,17 +324,13 @@ func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 	return d, ok
 }
 
-// Difference returns the change that Set would make of a definition, and whether there is any.
-func (c *Catalog) Difference(d *Definition) (change store.Change, changed bool) {
-	var oldItems []store.Item
-	if old, ok := c.Lookup(d.Name()); ok {
-		oldItems = append(oldItems, old.item())
+// Difference returns the changes that Set would make by a definition, and the errors of Set.
+func (c *Catalog) Difference(d Definition) ([]store.Change, error) {
+	s := c.current.Load()
+	if s == nil {
+		return nil, errUnread
 	}
-	changes := (&store.Edit{Items: []store.Item{d.item()}}).Changes(oldItems)
-	if len(changes) == 0 {
-		return store.Change{}, false
-	}
-	return changes[0], true
+	return s.difference([]Definition{d})
 }
 
 // Now estimates the store's time from the last read of the catalog. If there was none, it is this machine's time.

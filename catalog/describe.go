@@ -67,13 +67,20 @@ func Meaning(i *store.Item) string {
 	return text
 }
 
-// Concerns reports whether a change is about a limit: the limit itself, an override of it, or a plan that has it.
-func Concerns(c store.Change, limit string) bool {
+// Concerns reports whether a change is about a limit, by whichever name: the limit itself, an override of it, or a plan
+// that has it.
+func (c *Catalog) Concerns(change store.Change, limit string) bool {
+	name := concerned(change)
+	return name != "" && c.CellsOf(name) == c.CellsOf(limit)
+}
+
+// concerned returns the name of the limit that a change is about; empty: it is about no single one.
+func concerned(c store.Change) string {
 	switch i := &c.After; i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:
-		return i.Name == limit
+		return i.Name
 	case store.KindPlan:
-		return i.Key == limit
+		return i.Key
 	}
-	return false
+	return ""
 }

@@ -58,21 +58,16 @@ func (c *Catalog) write(ctx context.Context, by By, edit func(current *snapshot)
 
 // Set defines limits as one version, and returns its number. A limit of the same name is replaced. The
 // error is headgate.ErrInvalid, and nothing is changed, if a limit would be acquired while a plan or an
-// override in its place is taken, or vice versa.
+// override in its place is taken, or vice versa, and for the former name of a limit that was renamed.
 func (c *Catalog) Set(ctx context.Context, by By, list ...Definition) (version int64, err error) {
 	for i := range list {
 		if err := checkDefinable(&list[i]); err != nil {
 			return 0, err
 		}
 	}
-	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
-		for i := range list {
-			item := list[i].item()
-			if current.items[item.ID()] != item {
-				items = append(items, item)
-			}
-		}
-		return items, nil
+	return c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
+		changes, err := current.difference(list)
+		return changedItems(changes), err
 	})
 }
 
@@ -84,8 +79,8 @@ func checkDefinable(d *Definition) error {
 	return nil
 }
 
-// Remove removes limits. What their keys have used is kept until it no longer counts. If there is no
-// limit of one of the names, the error is headgate.ErrUnknownLimit, and nothing is removed.
+// Remove removes limits, with all names that they have. What their keys have used is kept until it no longer counts. If
+// there is no limit of one of the names, the error is headgate.ErrUnknownLimit, and nothing is removed.
 func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for _, name := range names {
@@ -93,7 +88,12 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 			if _, ok := current.items[id]; !ok {
 				return nil, current.unknownLimit(name)
 			}
-			items = append(items, removed(id))
+			cells := current.aliases.cells(name)
+			for _, id.Name = range append(current.aliases.of(cells), cells) {
+				if item := removed(id); !slices.Contains(items, item) { // else two names are of one limit
+					items = append(items, item)
+				}
+			}
 		}
 		return items, nil
 	})
@@ -110,7 +110,7 @@ func (c *Catalog) History(ctx context.Context, name string, n int) (list []store
 			return nil, err
 		}
 		for _, v := range versions {
-			if len(list) < n && versionConcerns(&v, name) {
+			if len(list) < n && c.versionConcerns(&v, name) {
 				list = append(list, v)
 			}
 		}
@@ -139,8 +139,9 @@ func (c *Catalog) Actions(ctx context.Context, before int64, n int) ([]store.Act
 }
 
 // versionConcerns reports whether a change of a version concerns a limit; an empty name stands for all.
-func versionConcerns(v *store.Version, name string) bool {
-	return name == "" || slices.ContainsFunc(v.Changes, func(c store.Change) bool { return Concerns(c, name) })
+func (c *Catalog) versionConcerns(v *store.Version, name string) bool {
+	concerns := func(change store.Change) bool { return c.Concerns(change, name) }
+	return name == "" || slices.ContainsFunc(v.Changes, concerns)
 }
 
 // Rollback makes limits, plans, overrides and assignments what they were after a version. With names it does so only
@@ -183,6 +184,16 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 			return nil, current.unknownLimit(name)
 		}
 	}
+	namesEver := maps.Clone(current.aliases) // now and then
+	for id, item := range oldItems {
+		if cells := item.RenamedFrom(); cells != "" {
+			namesEver[id.Name] = cells
+		}
+	}
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[namesEver.cells(name)] = true
+	}
 	items, err := c.currentItems(ctx, current, oldItems)
 	if err != nil {
 		return nil, err
@@ -191,8 +202,8 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 	list = slices.DeleteFunc(list, func(change store.Change) bool {
 		is, old := &change.Before, &change.After
 		ended := old.Until != 0 && old.Until <= current.clock() && is.Removed
-		return old.Kind == store.KindFile || followsTable(old) || followsTable(is) || ended || len(names) > 0 &&
-			!slices.ContainsFunc(names, func(name string) bool { return Concerns(change, name) })
+		return old.Kind == store.KindFile || followsTable(old) || followsTable(is) || ended ||
+			len(names) > 0 && !wanted[namesEver.cells(concerned(change))]
 	})
 	sortChanges(list)
 	return list, nil

@@ -72,7 +72,7 @@ func (c *Catalog) findMismatch(ctx context.Context, current *snapshot, edited ma
 		return ok && acquired != limitAcquired && !i.Removed && (i.Until == 0 || i.Until > endedBefore)
 	}
 	for _, i := range append(current.itemsOfKind(store.KindPlan), current.itemsOfKind(store.KindPrefixOverride)...) {
-		if Concerns(store.Change{After: i}, name) && isMismatch(i) {
+		if concerned(store.Change{After: i}) == name && isMismatch(i) {
 			return &i, nil
 		}
 	}

@@ -73,7 +73,8 @@ func micros(t time.Time) int64 {
 func (c *Catalog) Override(ctx context.Context, by By, list ...Override) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
-			o := &list[i]
+			o := list[i]
+			o.Limit = current.aliases.limit(o.Limit)
 			if err := checkDefinable(&Definition{Limit: o.Limit}); err != nil {
 				return nil, err
 			}
@@ -189,7 +190,8 @@ func itemsAfter(ctx context.Context, backend store.Catalog, kind store.Kind, aft
 
 // remove removes an item. If there is none, the error is headgate.ErrInvalid with this field and problem.
 func (c *Catalog) remove(ctx context.Context, by By, id store.Item, field, problem string) (int64, error) {
-	return c.write(ctx, by, func(*snapshot) ([]store.Item, error) {
+	return c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
+		id.Name = current.aliases.cells(id.Name)
 		_, found, err := c.backend().Items(ctx, []store.Item{id})
 		if err == nil && len(found) == 0 {
 			err = headgate.Invalid(field, "%s", problem)

@@ -70,10 +70,11 @@ func (c *Catalog) Plans() (list []Plan) {
 func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
-			if err := current.checkPlan(&list[i], nil); err != nil {
+			p := current.aliases.plan(list[i])
+			if err := current.checkPlan(&p, nil); err != nil {
 				return nil, err
 			}
-			items = append(append(items, list[i].items()...), current.droppedLimits(&list[i])...)
+			items = append(append(items, p.items()...), current.droppedLimits(&p)...)
 		}
 		return items, nil
 	})
@@ -215,7 +216,7 @@ func (c *Catalog) OfKey(ctx context.Context, key string, limits ...string) (a *A
 func (c *Catalog) itemsOf(ctx context.Context, key string, limits []string) ([]store.Item, error) {
 	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
 	for _, name := range limits {
-		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
+		ids = append(ids, store.Item{Kind: store.KindOverride, Name: c.CellsOf(name), Key: key})
 	}
 	_, found, err := c.backend().Items(ctx, ids)
 	return found, err

@@ -52,8 +52,9 @@ func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, li
 	}
 	if s := c.current.Load(); s != nil {
 		for _, i := range s.items {
-			if i.Kind == store.KindPrefixAssignment && strings.HasPrefix(key, i.Key) ||
-				i.Kind == store.KindPrefixOverride && strings.HasPrefix(key, i.Key) && slices.Contains(limits, i.Name) {
+			isOf := func(limit string) bool { return s.aliases.cells(limit) == i.Name }
+			if strings.HasPrefix(key, i.Key) && (i.Kind == store.KindPrefixAssignment ||
+				i.Kind == store.KindPrefixOverride && slices.ContainsFunc(limits, isOf)) {
 				items = append(items, i)
 			}
 		}

@@ -34,7 +34,7 @@ func (c *Catalog) Reset(ctx context.Context, name string) (keys int, err error) 
 		return 0, fmt.Errorf("%w: the store cannot list the keys of a limit", headgate.ErrUnsupported)
 	}
 	ops, outs := make([]law.Op, resetBatch), make([]law.Outcome, resetBatch)
-	for q := (store.Query{Limit: name, Max: resetBatch}); ; {
+	for q := (store.Query{Limit: limit.Name(), Max: resetBatch}); ; {
 		cells, _, err := inspector.Cells(ctx, q)
 		if err != nil || len(cells) == 0 {
 			return keys, err

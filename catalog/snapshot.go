@@ -21,8 +21,11 @@ type snapshot struct {
 	storeClock  int64                     // the store's clock during the read that began at readAt, in microseconds
 	readAt      time.Time                 // when the last read of the version began, by a monotonic clock
 	items       map[store.Item]store.Item // by ID; without those of single keys
-	limits      map[string]Definition     // by name; without those that this program cannot read
+	limits      map[string]Definition     // by each name; without those that this program cannot read
 	parseErrors map[string]error          // why this program cannot read a limit, by the limit's name
+
+	aliases aliases           // of limits that were renamed
+	renamed map[string]string // the names that these have now, by the name of their cells
 
 	plans           map[string]map[string]planLimit // by the names of plans and limits
 	prefixOverrides map[string]prefixItems          // by limit
@@ -61,7 +64,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, wallTime, readAt ti
 		}
 	}
 	for _, item := range s.items {
-		if item.Kind != store.KindLimit {
+		if item.Kind != store.KindLimit || item.RenamedFrom() != "" {
 			continue
 		}
 		d, err := definition(&item)
@@ -71,6 +74,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, wallTime, readAt ti
 		}
 		s.limits[item.Name] = d
 	}
+	s.readAliases()
 	s.readPlans()
 	return s
 }
@@ -158,11 +162,12 @@ func (s *snapshot) unknownLimit(name string) error {
 	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, joinNames(s.limits))
 }
 
-// definitions returns the limits, ordered by name; none for a nil snapshot.
+// definitions returns the limits, each once, ordered by the name of their cells; none for a nil snapshot.
 func (s *snapshot) definitions() []Definition {
 	if s == nil {
 		return nil
 	}
 	byName := func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) }
-	return slices.SortedFunc(maps.Values(s.limits), byName)
+	list := slices.SortedFunc(maps.Values(s.limits), byName)
+	return slices.CompactFunc(list, func(a, b Definition) bool { return byName(a, b) == 0 })
 }

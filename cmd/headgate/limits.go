@@ -20,12 +20,14 @@ func newLimitsCommand() *cobra.Command {
 		Long: "Show and change the catalog: the named limits that a store keeps, for all who use it.\n" +
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
 			"with its author, its time and its reason.\n\n" +
-			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + limitGrammar(),
+			"A server can list, show, set, rename and roll back limits; the other commands need a store.\n\n" +
+			limitGrammar(),
 		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
-		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(), newLimitsResetCommand())
+	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsRenameCommand(),
+		newLimitsApplyCommand(), newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(),
+		newLimitsResetCommand())
 	return cmd
 }
 
@@ -49,7 +51,9 @@ func newLimitsListCommand() *cobra.Command {
 				}
 				list := []limitLine{}
 				for _, l := range c.Limits {
-					list = append(list, limitLine{l.Name, l.Limit, l.Description, l.Origin, l.Retired, l.Bound})
+					list = append(list, limitLine{
+						l.Name, l.RenamedTo, l.Limit, l.Description, l.Origin, l.Retired, l.Bound,
+					})
 				}
 				return list, nil
 			}, printLimits)
@@ -61,6 +65,7 @@ func newLimitsListCommand() *cobra.Command {
 
 type limitLine struct {
 	Name        string `json:"name"`
+	RenamedTo   string `json:"renamed_to,omitempty"`
 	Limit       string `json:"limit"`
 	Description string `json:"description,omitempty"`
 	Origin      string `json:"origin,omitempty"`
@@ -71,7 +76,11 @@ type limitLine struct {
 func printLimits(w io.Writer, list []limitLine) error {
 	t := newTable(w, "NAME", "LIMIT", "FROM", "DESCRIPTION")
 	for _, l := range list {
-		t.row(l.Name, l.Limit, formatOrigin(l.Origin, l.Retired), l.Description)
+		name := l.Name
+		if l.RenamedTo != "" {
+			name = l.RenamedTo + " (was " + l.Name + ")"
+		}
+		t.row(name, l.Limit, formatOrigin(l.Origin, l.Retired), l.Description)
 	}
 	return t.Flush()
 }
@@ -171,7 +180,7 @@ func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []a
 	for _, v := range history {
 		version := api.Version{Version: v.Number, At: v.At, By: v.Author, Reason: v.Reason}
 		for _, change := range v.Changes {
-			if q.Limit == "" || catalog.Concerns(change, q.Limit) {
+			if q.Limit == "" || c.Concerns(change, q.Limit) {
 				version.Changes = append(version.Changes, catalog.Describe(change))
 			}
 		}

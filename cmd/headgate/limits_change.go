@@ -171,6 +171,41 @@ func newLimitsSetCommand() *cobra.Command {
 	return cmd
 }
 
+func newLimitsRenameCommand() *cobra.Command {
+	var in api.SetLimit
+	cmd := &cobra.Command{
+		Use:   "rename OLD NEW",
+		Short: "Give a limit another name, and no key a fresh limit",
+		Long: "Give a limit another name, and no key a fresh limit: both names reach what keys have used.\n" +
+			"Decisions, keys, metrics, plans and overrides keep the name OLD; programs ask by either. OLD cannot\n" +
+			"be defined again. A file says it with renamed_from: OLD.\n\n" +
+			"A program without the catalog (ParseNamed in its code) does not know NEW: as NEW it would count apart.\n" +
+			"Let it keep OLD.",
+		Example: "  headgate limits rename login signin --reason 'as the product calls it'",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.RenamedFrom, in.Name = args[0], args[1]
+			return withBackend(cmd, func(s backend) error {
+				out, err := callSetLimit(cmd.Context(), s, &in)
+				if err := printChanged(cmd, out, err, in.DryRun); err != nil {
+					return err
+				}
+				const told = "keys are kept as %s; programs without the catalog have to go on to say %[1]s\n"
+				for _, change := range out.Changes {
+					if cells, ok := strings.CutPrefix(change.After, store.RenamedFrom); ok && change.Name == in.Name {
+						fmt.Fprintf(cmd.ErrOrStderr(), told, cells)
+					}
+				}
+				return nil
+			})
+		},
+	}
+	addPlaceSettings(cmd)
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "`why`, for the history")
+	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "print what would be changed, and change nothing")
+	return cmd
+}
+
 func newLimitsApplyCommand() *cobra.Command {
 	var change changeFlags
 	var files []string

@@ -11,8 +11,9 @@ type Catalog struct {
 
 // CatalogLimit is a named limit of the catalog.
 type CatalogLimit struct {
-	Name        string `json:"name"`
-	Limit       string `json:"limit"` // the one-line notation
+	Name        string `json:"name"`                 // by which keys are charged, and which decisions have
+	RenamedTo   string `json:"renamed_to,omitempty"` // the name that it was given instead
+	Limit       string `json:"limit"`                // the one-line notation
 	Description string `json:"description,omitempty"`
 	Bound       string `json:"bound"`             // the most that can pass, in words
 	Explain     string `json:"explain"`           // what the limit means, in lines of a name and a text
@@ -113,12 +114,13 @@ type Rollback struct {
 	NoVersion bool `json:"-"` // Read found no version
 }
 
-// SetLimit defines or changes a limit of the catalog, for all its keys.
+// SetLimit defines, changes or renames a limit of the catalog, for all its keys.
 type SetLimit struct {
 	Name        string  `json:"name"`
-	Limit       string  `json:"limit"`                 // the notation
-	Description *string `json:"description,omitempty"` // absent: unchanged
-	Seen        *int64  `json:"seen,omitempty"`        // fail unless this is the newest version
+	RenamedFrom string  `json:"renamed_from,omitempty"` // a name that the limit has; what keys have used stays theirs
+	Limit       string  `json:"limit,omitempty"`        // the notation; with renamed_from it may be absent: unchanged
+	Description *string `json:"description,omitempty"`  // absent: unchanged
+	Seen        *int64  `json:"seen,omitempty"`         // fail unless this is the newest version
 	Reason      string  `json:"reason,omitempty"`
 	DryRun      bool    `json:"dry_run,omitempty"` // only report what would be changed
 }

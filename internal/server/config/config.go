@@ -75,7 +75,7 @@ func (c *Config) CatalogFile() catalog.File {
 
 // find returns the file's limit of a name.
 func (c *Config) find(name string) (headgate.Limit, bool) {
-	i := slices.IndexFunc(c.Limits, func(l catalog.Definition) bool { return l.Name() == name })
+	i := slices.IndexFunc(c.Limits, func(l catalog.Definition) bool { return l.Name() == name || l.RenamedTo == name })
 	if i < 0 {
 		return headgate.Limit{}, false
 	}
@@ -237,8 +237,9 @@ func (c *Config) readRevision(v strict.Value) error {
 // readLimits reads the mapping of names to limits.
 func (c *Config) readLimits(v strict.Value) error {
 	c.Limits = []catalog.Definition{} // not nil, even if the mapping is empty
+	renamed := false
 	return readPairs(v, func(name string, v strict.Value) (err error) {
-		at, notation := v, ""
+		at, notation, from := v, "", ""
 		var l catalog.Definition
 		switch v.Kind {
 		case yaml.ScalarNode:
@@ -249,13 +250,22 @@ func (c *Config) readLimits(v strict.Value) error {
 					at = v
 					return readPlain(&notation)(v)
 				},
-				"description": readPlain(&l.Description),
+				"description":  readPlain(&l.Description),
+				"renamed_from": readPlain(&from),
 			})
 		default:
-			err = v.At.Wrong("must be one line, or a mapping with limit and description")
+			err = v.At.Wrong("must be one line, or a mapping with limit, description and renamed_from")
+		}
+		if from != "" {
+			l.RenamedTo, name, renamed = name, from, true
 		}
 		if err == nil {
 			l.Limit, err = parseLimit(at, name, notation)
+		}
+		if renamed && err == nil { // else names differ: they are keys of a mapping
+			if _, exists := c.find(name); exists {
+				err = v.At.Wrong("is the limit %s, which is there too", name)
+			}
 		}
 		c.Limits = append(c.Limits, l)
 		return err

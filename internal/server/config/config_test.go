@@ -31,12 +31,13 @@ limits:
   export:
     limit: fixed-window 3/day Europe/Berlin
     description: reports
+  signin: {limit: 7/1h, renamed_from: logon}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !*c.AllowNotations || len(c.Limits) != 2 {
-		t.Errorf("got %+v, want notations and 2 limits", c)
+	if !*c.AllowNotations || len(c.Limits) != 3 {
+		t.Errorf("got %+v, want notations and 3 limits", c)
 	}
 	for s, want := range map[config.Setting]string{
 		config.Store: "postgres://localhost/app", config.HTTP: ":9000",
@@ -49,6 +50,11 @@ limits:
 	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" ||
 		l.Description != "reports" {
 		t.Errorf("got %+v, want export with its description", l)
+	}
+	for _, name := range []string{"logon", "signin"} {
+		if l, err := c.Limit(name); err != nil || l.Name() != "logon" || c.Limits[2].RenamedTo != "signin" {
+			t.Errorf("%s: got %s, %v; want logon, which was renamed to signin", name, l.Name(), err)
+		}
 	}
 	if c, err := config.Parse("c.yaml", nil); err != nil || len(c.Limits) != 0 {
 		t.Errorf("an empty file: got %+v, %v, want no limits", c, err)
@@ -68,6 +74,9 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"limits:\n  login: {description: x}", "2:10", "empty"},
 		{"limits:\n  login: [1]", "2:10", "one line"},
 		{"limits: 5", "1:9", "mapping"},
+		{"limits:\n  a: {limit: 1/s, renamed_from: B}", "2:14", "small letter"},
+		{"limits:\n  a: {limit: 1/s, renamed_from: b}\n  b: 1/s", "3:6", "is the limit b, which is there too"},
+		{"limits:\n  b: 1/s\n  a: {limit: 1/s, renamed_from: b}", "3:6", "is the limit b, which is there too"},
 		{"store: [a]", "1:8", "must be text"},
 		{"store: ''", "1:8", "store: is empty"},
 		{"postgres://u:S3cret@h/db: x", "1:1", "postgres://h/db: the key is not known here"},

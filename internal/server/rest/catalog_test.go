@@ -196,3 +196,43 @@ func TestLimitsPlansAndOverridesAreSet(t *testing.T) {
 		t.Errorf("got %v, %v, want a version by bob", list, err)
 	}
 }
+
+// TestALimitIsRenamed charges a key, renames the limit, and asks about the key by both names.
+func TestALimitIsRenamed(t *testing.T) {
+	t.Parallel()
+	h, _ := serveEditedCatalog(t)
+	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web", "site"}}
+	for i, c := range []struct {
+		caller                   *auth.Caller
+		method, path, body, want string
+		code                     int
+	}{
+		{nil, "POST", "take", `{"limit":"api","key":"k","cost":5}`, `"remaining":15`, 200},
+		{limited, "POST", "limit", `{"name":"site","renamed_from":"api"}`, "may not touch", 403},
+		{limited, "POST", "limit", `{"name":"rpc","renamed_from":"web"}`, "may not touch", 403},
+		{nil, "POST", "limit", `{"name":"Rpc","renamed_from":"api"}`, `"field":"name"`, 400},
+		{nil, "POST", "limit", `{"name":"rpc","renamed_from":"none"}`, `unknown`, 400},
+		{nil, "POST", "limit", `{"name":"rpc","renamed_from":"api","dry_run":true}`, `{"version":4,"changes":[{"kind":"limit","name":"rpc"`, 200},
+		{nil, "POST", "limit", `{"name":"rpc","renamed_from":"api"}`, `"before":"","after":"renamed from api","text":"+ rpc = renamed from api"`, 200},
+		{nil, "POST", "limit", `{"name":"rpc","renamed_from":"api"}`, `"changes":[]`, 200},
+		{nil, "POST", "limit", `{"name":"api","limit":"token-bucket 30/1m"}`, `was renamed to rpc`, 400},
+		{nil, "POST", "limit", `{"name":"rpc","limit":"token-bucket 40/1m"}`, `"text":"~ api = token-bucket 40/1m burst 40 `, 200},
+		{nil, "POST", "take", `{"limit":"rpc","key":"k"}`, `"limit":"api","capacity":40,"remaining":34`, 200},
+		{nil, "GET", "catalog", "", `{"name":"api","renamed_to":"rpc","limit":"token-bucket 40/1m burst 40"`, 200},
+		{nil, "GET", "cells?limit=rpc", "", `"limit":"api","key":"k"`, 200},
+		{nil, "GET", "cells?limit=rpc&after_limit=rpc&after_key=a", "", `"limit":"api","key":"k"`, 200},
+		{nil, "GET", "usage?key=k&limit=rpc", "", `"limit":"api","key":"k"`, 200},
+		{nil, "POST", "override", `{"limit":"rpc","key":"k","override":"token-bucket 99/1m"}`, `"name":"api","key":"k"`, 200},
+		{nil, "POST", "block", `{"limit":"rpc","key":"k","for":"1m"}`, `"limit":"api"`, 200},
+		{nil, "POST", "reset", `{"limit":"api","key":"k"}`, `"existed":true`, 200},
+		{nil, "GET", "audit?limit=api", "", `"verb":"block"`, 200},
+		{nil, "GET", "audit?limit=rpc", "", `"verb":"reset"`, 200},
+		{nil, "GET", "versions?limit=rpc", "", `"version":2`, 200},
+		{nil, "POST", "rollback", `{"version":4,"limits":["rpc"]}`, `"name":"rpc"`, 200},
+		{nil, "POST", "take", `{"limit":"rpc","key":"k"}`, `unknown`, 400},
+	} {
+		if code, text := sendAs(h, c.caller, c.method, "/v1/"+c.path, c.body); code != c.code || !strings.Contains(text, c.want) {
+			t.Errorf("%d %s %s: status %d, want %d with %s: %s", i, c.path, c.body, code, c.code, c.want, text)
+		}
+	}
+}

@@ -113,7 +113,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	var actions, changes []api.AuditEntry
 	_, err = scan(ctx, c.Actions, 0, actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
-			wanted := (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key)
+			wanted := (q.Limit == "" || c.CellsOf(a.Limit) == c.CellsOf(q.Limit)) && (!q.HasKey || a.Key == q.Key)
 			if wanted && caller.CheckLimit(a.Limit) == nil {
 				actions = append(actions, api.AuditEntry{
 					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
@@ -127,7 +127,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	}
 	_, err = scan(ctx, c.Versions, 0, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (int64, int) {
-			if e := changeEntry(v, q, caller); e != nil {
+			if e := changeEntry(c, v, q, caller); e != nil {
 				changes = append(changes, *e)
 			}
 			return v.Number, len(changes)
@@ -142,17 +142,17 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 }
 
 // changeEntry returns the entry of a version with the changes that q is about and caller may read; nil: there are none.
-func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
+func changeEntry(c *catalog.Catalog, v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
-	for _, c := range v.Changes {
-		switch i := &c.After; {
-		case q.Limit != "" && !catalog.Concerns(c, q.Limit),
+	for _, change := range v.Changes {
+		switch i := &change.After; {
+		case q.Limit != "" && !c.Concerns(change, q.Limit),
 			q.HasKey && (!i.Kind.PerKey() || i.Key != q.Key),
 			!mayRead(caller, i):
 		case len(e.Changes) == shownChanges:
 			e.More++
 		default:
-			e.Changes = append(e.Changes, catalog.Describe(c))
+			e.Changes = append(e.Changes, catalog.Describe(change))
 		}
 	}
 	if e.Changes == nil {

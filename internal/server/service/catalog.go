@@ -41,10 +41,10 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	out.Version, _ = c.Version()
 	caller := auth.CallerOf(ctx)
 	for _, d := range definitions {
-		if caller.CheckLimit(d.Name()) == nil {
+		if caller.CheckLimit(d.Name()) == nil || d.RenamedTo != "" && caller.CheckLimit(d.RenamedTo) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
-				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
-				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
+				Name: d.Name(), RenamedTo: d.RenamedTo, Limit: d.String(), Description: d.Description,
+				Bound: d.Bound().String(), Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
 			})
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	out := &api.Versions{Versions: []api.Version{}}
 	out.Next, err = scan(ctx, c.Versions, q.Before, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (number int64, found int) {
-			if e := changeEntry(v, &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
+			if e := changeEntry(c, v, &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
 				out.Versions = append(out.Versions, api.Version{
 					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
 				})

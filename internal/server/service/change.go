@@ -44,44 +44,51 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 	})
 }
 
-// SetLimit defines or changes a limit. It makes a version by the caller, unless nothing differs or r is a dry run.
+// SetLimit defines, changes or renames a limit. It makes a version by the caller, unless nothing differs or r is a dry
+// run.
 func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
 	if err := headgate.ValidName(r.Name); err != nil {
 		return nil, err
 	}
-	if err := auth.CallerOf(ctx).CheckLimit(r.Name); err != nil {
-		return nil, err
+	for _, name := range []string{r.Name, cmp.Or(r.RenamedFrom, r.Name)} {
+		if err := auth.CallerOf(ctx).CheckLimit(name); err != nil {
+			return nil, err
+		}
 	}
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
-	limit, err := headgate.ParseNamed(r.Name, r.Limit)
-	if err != nil {
-		return nil, InField("limit", err)
+	var limit headgate.Limit
+	if r.Limit != "" || r.RenamedFrom == "" {
+		if limit, err = headgate.ParseNamed(cmp.Or(r.RenamedFrom, r.Name), r.Limit); err != nil {
+			return nil, InField("limit", err)
+		}
 	}
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	for try := 1; ; try++ { // again, at most five times in all, if others changed the catalog meanwhile
-		d, before := catalog.Definition{Limit: limit}, ""
-		if old, ok := c.Lookup(r.Name); ok {
-			d.Origin, d.Description, before = old.Origin, old.Description, old.String()
+		d := catalog.Definition{Limit: limit}
+		if old, ok := c.Lookup(cmp.Or(r.RenamedFrom, r.Name)); ok {
+			d.Origin, d.Description = old.Origin, old.Description
+			d.Limit = cmp.Or(limit, old.Limit)
+		} else if r.RenamedFrom != "" {
+			_, err := c.Get(r.RenamedFrom)
+			return nil, err
+		}
+		if r.RenamedFrom != "" {
+			d.RenamedTo = r.Name
 		}
 		if r.Description != nil {
 			d.Description = *r.Description
 		}
-		out := &api.Changed{Changes: []api.ItemChange{}}
-		out.Version, _ = c.Version()
-		change, differs := c.Difference(&d)
-		if !differs {
-			return out, nil
+		changes, err := c.Difference(d)
+		if err != nil {
+			return nil, err
 		}
-		out.Changes = append(out.Changes, api.ItemChange{
-			Kind: string(store.KindLimit), Name: r.Name, Before: before, After: d.String(),
-			Text: catalog.Describe(change),
-		})
-		if r.DryRun {
+		out := &api.Changed{Changes: itemChanges(changes, nil)} // a caller who may change it may see it
+		if out.Version, _ = c.Version(); r.DryRun || len(changes) == 0 {
 			return out, nil
 		}
 		by := s.author(ctx, r.Reason)

@@ -130,11 +130,16 @@ func (s *Service) nameOf(nameOrNotation string) string {
 	return cmp.Or(l.Name(), nameOrNotation)
 }
 
-// existingLimit returns a limit that the caller may use, and fails if it is a name that does not exist.
+// existingLimit returns a limit that the caller may use, and fails if it is a name that does not exist. A name that it
+// returns is that of the limit's cells.
 func (s *Service) existingLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
 	l, err := s.permittedLimit(ctx, nameOrNotation)
 	if err == nil && l.OnlyName() {
-		_, err = s.names.Find(ctx, l.Name(), "")
+		found, missing := s.names.Find(ctx, l.Name(), "")
+		if missing != nil {
+			return l, missing
+		}
+		return headgate.Named(found.Name())
 	}
 	return l, err
 }

@@ -150,7 +150,9 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 		if err != nil {
 			return nil, err
 		}
-		q.Limit = l.Name()
+		if q.Limit = l.Name(); q.After.Limit == r.Limit {
+			q.After.Limit = q.Limit
+		}
 	} else if caller := auth.CallerOf(ctx); !caller.AllLimits() {
 		return nil, fmt.Errorf("%w: %s may not list the keys of all limits; name one", auth.ErrForbidden, caller)
 	}

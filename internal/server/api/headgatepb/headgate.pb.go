@@ -2907,6 +2907,8 @@ type SetLimitRequest struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// In one line, such as token-bucket 10/1m.
 	Limit string `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// A name that the limit has, which is renamed to name; what keys have used stays theirs. limit may be empty then.
+	RenamedFrom string `protobuf:"bytes,7,opt,name=renamed_from,json=renamedFrom,proto3" json:"renamed_from,omitempty"`
 	// Absent: what it was.
 	Description *string `protobuf:"bytes,3,opt,name=description,proto3,oneof" json:"description,omitempty"`
 	// The version that was seen; at another one nothing is done, and the code is ABORTED. Absent: any.
@@ -2959,6 +2961,13 @@ func (x *SetLimitRequest) GetName() string {
 func (x *SetLimitRequest) GetLimit() string {
 	if x != nil {
 		return x.Limit
+	}
+	return ""
+}
+
+func (x *SetLimitRequest) GetRenamedFrom() string {
+	if x != nil {
+		return x.RenamedFrom
 	}
 	return ""
 }
@@ -3968,10 +3977,11 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x10\n" +
 	"\x03for\x18\x03 \x01(\tR\x03for\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reasonB\x06\n" +
-	"\x04_key\"\xc5\x01\n" +
+	"\x04_key\"\xe8\x01\n" +
 	"\x0fSetLimitRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\tR\x05limit\x12%\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\x12!\n" +
+	"\frenamed_from\x18\a \x01(\tR\vrenamedFrom\x12%\n" +
 	"\vdescription\x18\x03 \x01(\tH\x00R\vdescription\x88\x01\x01\x12\x17\n" +
 	"\x04seen\x18\x04 \x01(\x03H\x01R\x04seen\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x17\n" +

@@ -102,7 +102,7 @@ type HeadgateServiceClient interface {
 	Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(ctx context.Context, in *BlockRequest, opts ...grpc.CallOption) (*Status, error)
-	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
+	// SetLimit defines a named limit, changes or renames it, for all its keys. Role admin.
 	SetLimit(ctx context.Context, in *SetLimitRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
 	// SetOverride gives a key another limit in the place of a named one, or takes that away. Role admin.
 	SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
@@ -434,7 +434,7 @@ type HeadgateServiceServer interface {
 	Refund(context.Context, *RefundRequest) (*RefundResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(context.Context, *BlockRequest) (*Status, error)
-	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
+	// SetLimit defines a named limit, changes or renames it, for all its keys. Role admin.
 	SetLimit(context.Context, *SetLimitRequest) (*ChangedResponse, error)
 	// SetOverride gives a key another limit in the place of a named one, or takes that away. Role admin.
 	SetOverride(context.Context, *SetOverrideRequest) (*ChangedResponse, error)

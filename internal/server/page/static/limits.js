@@ -26,7 +26,7 @@ export const view = {
 
 function limitTable(limits) {
   return h("table", { class: "stack" }, h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Limit"), h("th", {}, "What it lets pass"), h("th", {}, "From"))),
-    h("tbody", {}, limits.map((l) => h("tr", {}, h("td", {}, h("a", { href: href("limits", [l.name]) }, h("strong", {}, l.name)), l.description && h("div", { class: "quiet prose" }, keyText(l.description))),
+    h("tbody", {}, limits.map((l) => h("tr", {}, h("td", {}, h("a", { href: href("limits", [l.name]) }, h("strong", {}, l.name)), l.renamed_to && h("div", { class: "quiet" }, "renamed to " + l.renamed_to), l.description && h("div", { class: "quiet prose" }, keyText(l.description))),
       h("td", { class: "whole" }, h("code", {}, l.limit)), h("td", { class: "whole bound" }, bound(l)),
       h("td", {}, h("span", { class: "badge" + (l.retired ? " refused" : "") }, l.retired ? "retired" : l.origin || "set by hand")))),
     limits.length === 0 && h("tr", {}, h("td", { colspan: 4, class: "empty whole" }, "There are no named limits. ", h("code", {}, "headgate limits set NAME LIMIT"), " makes one."))));
@@ -40,12 +40,15 @@ function plan(p) {
     h("td", {}, h("a", { href: href("limits", [l.name]) }, l.name)), h("td", { class: "whole" }, h("code", {}, l.limit)), h("td", { class: "whole bound" }, bound(l))))))));
 }
 
+const find = (c, name) => c.limits.find((l) => l.name === name || l.renamed_to === name);
+
 // one shows a limit.
 async function one(root, api, c, name) {
-  const l = c.limits.find((one) => one.name === name);
+  const l = find(c, name);
+  if (l) name = l.name;
   const overrides = h("section", { class: "card overrides" }), versions = h("section", { class: "card versions" });
   const recorded = l && / history /.test(l.limit);
-  fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
+  fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.renamed_to && h("span", { class: "badge" }, "renamed to " + l.renamed_to), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
     l && api.can() && h("button", { type: "button", onclick: () => edit(root, api, name) }, "Edit…"),
     l && h("a", { class: "button", href: href("whatif", [], { limit: l.limit, ...(recorded ? { recorded: name } : {}) }) }, "What if it were another?")),
   l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain)))
@@ -59,14 +62,14 @@ async function one(root, api, c, name) {
 // edit changes a limit for all its keys, from what it is when the button is pressed: the view may be hours old.
 async function edit(root, api, name) {
   const c = await api.get("/v1/catalog");
-  const l = c.limits.find((one) => one.name === name);
+  const l = find(c, name);
   if (!l) return reload(root, api, name);
   const done = await ask({
     title: `Change ${l.name}?`, button: "Change",
     about: "It holds for all keys, on every server within two seconds, and makes a new version. What keys have used stays."
       + (l.origin === "file" ? " A config file defines this limit: it stays as it is set here until the file is changed." : ""),
     fields: [{ name: "limit", label: "Limit", value: l.limit, required: true, max: 255 }, { name: "reason", label: "Reason", max: 1000 }],
-    send: (v) => api.post("/v1/limit", { name: l.name, limit: v.limit, seen: c.version, reason: v.reason || undefined }),
+    send: (v) => api.post("/v1/limit", { name: l.renamed_to || l.name, limit: v.limit, seen: c.version, reason: v.reason || undefined }),
   });
   if (!done) return;
   note(`${l.name} is ${done.limit} now`);
