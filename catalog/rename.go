@@ -53,7 +53,7 @@ func (a aliases) of(cells string) (names []string) {
 func (s *snapshot) readAliases() {
 	s.aliases, s.renamed = aliases{}, map[string]string{}
 	for id, item := range s.items {
-		if cells := item.RenamedFrom(); cells != "" {
+		if cells := item.RenamedFrom(); cells != "" && headgate.ValidName(id.Name) == nil { // a row of SQL may have any
 			s.aliases[id.Name] = cells
 			if !item.Retired { // by hand in SQL somebody may make two
 				s.renamed[cells] = max(s.renamed[cells], id.Name)

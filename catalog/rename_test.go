@@ -328,3 +328,39 @@ func TestAReleaseWakesWhoWaitsByAnotherName(t *testing.T) {
 		}
 	})
 }
+
+// TestNamesThatRowsGive writes items as somebody may do by hand: a name without its limit, one of another name, one that
+// is none, and two that are not retired.
+func TestNamesThatRowsGive(t *testing.T) {
+	t.Parallel()
+	s := memory.New(nil)
+	var items []store.Item
+	for name, text := range map[string]string{
+		"login": "fixed-window 1/1d", "a": "login", "b": "login", "c": "a", "gone": "nothing", "Bad": "login",
+		"newer": "from-another-program 1/1d", "d": "newer",
+	} {
+		if !strings.Contains(text, " ") {
+			text = store.RenamedFrom + text
+		}
+		items = append(items, store.Item{Kind: store.KindLimit, Name: name, Text: text})
+	}
+	if _, err := s.WriteCatalog(t.Context(), store.Edit{Items: items}); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, s)
+	for name, want := range map[string]string{
+		"login": "", "a": "", "b": "", "c": "unknown", "gone": "unknown", "Bad": "unknown", "newer": "cannot be read",
+		"d": "cannot be read",
+	} {
+		if l, err := c.Get(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) ||
+			err == nil && l.Name() != "login" {
+			t.Errorf("%s: got %s, %v; want login or %s", name, l.Name(), err, want)
+		}
+	}
+	if got := renameText(c); got != "login 1 >b" {
+		t.Errorf("got %s, want the later one of two names", got)
+	}
+	if _, err := c.Remove(t.Context(), catalog.By{}, "gone", "c"); err != nil {
+		t.Errorf("names without a limit are removed: %v", err)
+	}
+}

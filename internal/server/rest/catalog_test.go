@@ -221,6 +221,8 @@ func TestALimitIsRenamed(t *testing.T) {
 		{nil, "GET", "catalog", "", `{"name":"api","renamed_to":"rpc","limit":"token-bucket 40/1m burst 40"`, 200},
 		{nil, "GET", "cells?limit=rpc", "", `"limit":"api","key":"k"`, 200},
 		{nil, "GET", "cells?limit=rpc&after_limit=rpc&after_key=a", "", `"limit":"api","key":"k"`, 200},
+		{&auth.Caller{Limits: []string{"rpc"}}, "GET", "limits", "", `{"limits":[{"name":"rpc",`, 200},
+		{&auth.Caller{Limits: []string{"rpc"}}, "GET", "usage?key=k", "", `"limit":"api","key":"k"`, 200},
 		{nil, "GET", "usage?key=k&limit=rpc", "", `"limit":"api","key":"k"`, 200},
 		{nil, "POST", "override", `{"limit":"rpc","key":"k","override":"token-bucket 99/1m"}`, `"name":"api","key":"k"`, 200},
 		{nil, "POST", "block", `{"limit":"rpc","key":"k","for":"1m"}`, `"limit":"api"`, 200},

@@ -41,7 +41,7 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	out.Version, _ = c.Version()
 	caller := auth.CallerOf(ctx)
 	for _, d := range definitions {
-		if caller.CheckLimit(d.Name()) == nil || d.RenamedTo != "" && caller.CheckLimit(d.RenamedTo) == nil {
+		if nameFor(caller, &d) != "" {
 			out.Limits = append(out.Limits, api.CatalogLimit{
 				Name: d.Name(), RenamedTo: d.RenamedTo, Limit: d.String(), Description: d.Description,
 				Bound: d.Bound().String(), Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
@@ -62,6 +62,16 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 		}
 	}
 	return out, nil
+}
+
+// nameFor returns the name by which a caller may ask for a limit: that of its cells, or its new one; empty: by none.
+func nameFor(caller *auth.Caller, d *catalog.Definition) string {
+	for _, name := range []string{d.Name(), d.RenamedTo} {
+		if name != "" && caller.CheckLimit(name) == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // Overrides lists the overrides that are in force, of limits that the caller may use.

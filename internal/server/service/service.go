@@ -175,11 +175,12 @@ func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) 
 	}
 	list := &api.Limits{Limits: make([]api.Limit, 0, len(definitions))}
 	for _, l := range definitions {
-		if auth.CallerOf(ctx).CheckLimit(l.Name()) != nil {
+		name := nameFor(auth.CallerOf(ctx), &l)
+		if name == "" {
 			continue
 		}
 		list.Limits = append(list.Limits, api.Limit{
-			Name: l.Name(), Limit: l.String(), Description: l.Description, Bound: l.Bound().String(),
+			Name: name, Limit: l.String(), Description: l.Description, Bound: l.Bound().String(),
 		})
 	}
 	return list, nil

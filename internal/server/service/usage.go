@@ -90,11 +90,9 @@ func (s *Service) queriedLimits(ctx context.Context, q *api.UsageQuery, hold fun
 		return permittedLimits(caller, limits), err
 	}
 	for _, d := range definitions {
-		l, err := headgate.Named(d.Name()) // the key may have another limit by that name
-		if err != nil {
-			return nil, err
+		if name := nameFor(caller, &d); name != "" {
+			limits = append(limits, headgate.MustNamed(name)) // the key may have another limit by that name
 		}
-		limits = append(limits, l)
 	}
 	if limits = permittedLimits(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
