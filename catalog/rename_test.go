@@ -329,8 +329,8 @@ func TestAReleaseWakesWhoWaitsByAnotherName(t *testing.T) {
 	})
 }
 
-// TestNamesThatRowsGive writes items as somebody may do by hand: a name without its limit, one of another name, one that
-// is none, and two that are not retired.
+// TestNamesThatRowsGive writes items as somebody may do by hand: a name without its limit, one of another name, one
+// that is none, and two that are not retired.
 func TestNamesThatRowsGive(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)

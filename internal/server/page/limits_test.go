@@ -123,6 +123,19 @@ func TestALimitIsChanged(t *testing.T) {
 	if l, err := s.limits.Get("search"); err != nil || l.String() != "leaky-bucket 3/s capacity 6" {
 		t.Errorf("search: got %v, %v, want leaky-bucket 3/s capacity 6", l, err)
 	}
+	if _, err := s.limits.Rename(t.Context(), catalog.By{}, "search", "find"); err != nil {
+		t.Fatal(err)
+	}
+	b.switchView("limits/find", "search")
+	b.waitText("renamed to find")
+	b.pressButton(".head", "Edit…")
+	b.typeInto("dialog [name=limit]", "leaky-bucket 4/s capacity 6")
+	b.pressButton("dialog", "Change")
+	b.waitDialogClosed()
+	b.waitText("Version 4")
+	if l, err := s.limits.Get("search"); err != nil || l.String() != "leaky-bucket 4/s capacity 6" {
+		t.Errorf("after the rename: got %v, %v, want leaky-bucket 4/s capacity 6", l, err)
+	}
 }
 
 // TestOneLimit checks that the view of a limit has only its versions, and rolls back only the limit.
