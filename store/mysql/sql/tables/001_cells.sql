@@ -78,7 +78,7 @@ create table if not exists headgate_limits (
     constraint headgate_limit_is_retired_or_not check (retired in (0, 1)),
     constraint headgate_rule_is_a_limit check (rule regexp concat('^[[:blank:]]*(unlimited|renamed from [a-z][a-z0-9_.-]*|',
         '((token-bucket|leaky-bucket|gcra|interval|fixed-window|sliding-window|sliding-log|concurrency)[[:blank:]]+)?',
-        '[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%-]*)*)[[:blank:]]*$'))
+        '[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%,-]*)*)[[:blank:]]*$'))
 ) engine = InnoDB comment 'The limits by name. A row may be inserted, changed and deleted by hand: each is a version in headgate_versions.'
 //
 
