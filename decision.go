@@ -58,10 +58,10 @@ func FirstOf(alternatives ...[]Charge) []Charge {
 	return charges
 }
 
-// Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed, Crossed, Alternative and
-// Each are about one charge: in an admitted request, the charge with the smallest fraction of its limit left, replays
-// last; in a refused request, the charge that has to wait longest. Each has the fields of all charges. Of a request
-// with alternatives, a Decision is about the one that was taken; if none was, the one that can pass first.
+// Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed, Crossed, Alternative
+// and Each are about one charge: in an admitted request, the charge with the smallest fraction of its limit left,
+// replays last; in a refused request, the charge that has to wait longest. Each has the fields of all charges. Of a
+// request with alternatives, a Decision is about the one that was taken; if none was, the one that can pass first.
 type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the request was admitted before, under the same id; see [Limiter.Once]
