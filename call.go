@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
@@ -238,23 +237,6 @@ func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key s
 	_, err = l.call(ctx, &spec, []Charge{{Limit: limit, Key: key}})
 	return inForce, op, out, err
 }
-
-// report passes a decision about charges to the observer, which is not nil. It copies the charges, so that they can
-// stay on the stack when there is no observer: an argument of an interface's method lives on the heap.
-func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
-	list := chargeLists.Get().(*[]Charge)
-	*list = append((*list)[:0], charges...)
-	e.Charges = *list
-	if len(charges) > 0 {
-		e.Limit = charges[0].Limit.Name()
-	}
-	l.observer.Decided(ctx, *e)
-	clear(*list)
-	chargeLists.Put(list)
-}
-
-// chargeLists pools the copies of charges that observers get.
-var chargeLists = sync.Pool{New: func() any { return new([]Charge) }}
 
 // takeOne decides a single charge within this process, if the store can, and writes the decision into d, which is zero.
 // If it reports false, it has charged nothing, and the caller takes the long way, which also reports invalid charges.

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -40,3 +41,20 @@ const (
 	VerbExtend  Verb = "extend"
 	VerbAcquire Verb = "acquire"
 )
+
+// report passes a decision about charges to the observer, which is not nil. It copies the charges, so that they can
+// stay on the stack when there is no observer: an argument of an interface's method lives on the heap.
+func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
+	list := chargeLists.Get().(*[]Charge)
+	*list = append((*list)[:0], charges...)
+	e.Charges = *list
+	if len(charges) > 0 {
+		e.Limit = charges[0].Limit.Name()
+	}
+	l.observer.Decided(ctx, *e)
+	clear(*list)
+	chargeLists.Put(list)
+}
+
+// chargeLists pools the copies of charges that observers get.
+var chargeLists = sync.Pool{New: func() any { return new([]Charge) }}

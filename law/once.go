@@ -64,13 +64,14 @@ func knownAlternative(ops []Op, clock int64, records []*Record) (start, end int,
 	for i, j := 0, AlternativeEnd(ops, 0); i < len(ops); i, j = j, AlternativeEnd(ops, j) {
 		fingerprint := Fingerprint(ops[i:j])
 		for k := i; k < j; k++ {
-			switch a, ok := records[k].known(ops[k].ID, ops[k].clock(clock)); {
-			case !ok, a.Settled == Cancelled:
-			case a.Fingerprint == fingerprint:
-				return i, j, nil
-			default:
-				err = ErrReused
+			a, ok := records[k].known(ops[k].ID, ops[k].clock(clock))
+			if !ok || a.Settled == Cancelled {
+				continue
 			}
+			if a.Fingerprint == fingerprint {
+				return i, j, nil
+			}
+			err = ErrReused
 		}
 	}
 	return 0, 0, err
