@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +176,8 @@ func randomAlternatives(rng *rand.Rand, now int64, limits []law.Params, cells []
 // resultOf returns what became of a request, in words.
 func resultOf(ops []law.Op, outs []law.Outcome) string {
 	switch {
+	case slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Stale }):
+		return "stale"
 	case errors.Is(outs[0].Err, law.ErrReused):
 		return "reused"
 	case outs[0].Err != nil:
@@ -186,9 +189,6 @@ func resultOf(ops []law.Op, outs []law.Outcome) string {
 	for i, j := 0, law.AlternativeEnd(ops, 0); i < len(ops); i, j = j, law.AlternativeEnd(ops, j) {
 		admitted, replayed := true, false
 		for _, out := range outs[i:j] {
-			if out.Stale {
-				return "stale"
-			}
 			admitted, replayed = admitted && out.Granted == 1, replayed || out.Replayed
 		}
 		if admitted {

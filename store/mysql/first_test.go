@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -178,11 +179,15 @@ func TestInvalidAlternativesByCall(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
 		}
 	}
-	var words []string // only the 100th and the 200th alternative have room; their keys are in the other order
+	var words []string // of the alternatives only 30 and 200 have room; their keys are in the other order
 	for n := 1; n <= 256; n++ {
-		words = append(words, rule, fmt.Sprint(1000-n), []string{"1", "2"}[min(1, n%100)])
+		cost := "2"
+		if n == 30 || n == 200 {
+			cost = "1"
+		}
+		words = append(words, rule, fmt.Sprint(1000-n), cost)
 	}
-	for n, want := range map[int]string{255: "0 99, 1 100", 256: "charges[255]: " + alternative} {
+	for n, want := range map[int]string{255: "0 29, 1 30", 256: "charges[255]: " + alternative} {
 		got := columnsText(t, db, "allowed alternative", "CALL headgate_take_first(?)", chargesJSON(words[:3*n]...))
 		if !strings.HasSuffix(got, want) {
 			t.Errorf("%d alternatives: got %s, want %s", n, got, want)
@@ -229,7 +234,7 @@ func TestTakeFirstAtOnceDrainsBoth(t *testing.T) {
 	var wg sync.WaitGroup
 	for caller := range 8 {
 		wg.Go(func() {
-			for n := 0; ; n++ {
+			for n := range 61 { // one more than all that there is
 				got := columnsText(t, db, "allowed alternative remaining", "CALL headgate_take_first_once(?, ?, 0)",
 					fmt.Sprint(caller, " ", n), chargesJSON(plan, "k", "1", credits, "k", "1"))
 				switch {
@@ -249,5 +254,28 @@ func TestTakeFirstAtOnceDrainsBoth(t *testing.T) {
 	wg.Wait()
 	if taken[1].Load() != 40 || taken[2].Load() != 20 {
 		t.Errorf("got %d and %d admissions, want 40 and 20", taken[1].Load(), taken[2].Load())
+	}
+}
+
+// TestTakeFirstIsRepeatedFromTheFirst checks that after a conflict a request begins again with its first alternative.
+func TestTakeFirstIsRepeatedFromTheFirst(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAndMigrate(t, url)
+	conn, err := openPlainDB(t, url).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	mustExec(t, conn, "CREATE TRIGGER conflict BEFORE INSERT ON headgate_entries FOR EACH ROW BEGIN IF @conflicts > 0 THEN "+
+		"SET @conflicts = @conflicts - 1; SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213; END IF; END")
+	mustExec(t, conn, "SET @conflicts = 2")
+	request := chargesJSON("gcra 10/30d", "a", "11", "sliding-log 10/30d", "a", "3", "gcra 10/30d", "b", "1")
+	got := columnsText(t, conn, "ordinality allowed remaining", "CALL headgate_take_first(?)", request)
+	if want := "1 0 10, 2 1 7"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := columnsText(t, conn, "n", "SELECT @conflicts AS n"); got != "0" {
+		t.Errorf("got %s conflicts left, want none", got)
 	}
 }

@@ -308,8 +308,8 @@ func TestCallsUseTheLimitAfterAnOverrideEnds(t *testing.T) {
 		},
 		{
 			"first", "allowed capacity remaining",
-			"take_first('" + chargesJSON("user", "first", "1", "fixed-window 1/month", "k", "2", "fixed-window 1/day", "k", "2",
-				"fixed-window 1/hour", "k", "2", "fixed-window 20/month", "k", "1") + "')",
+			"take_first('" + chargesJSON("user", "first", "1", "fixed-window 1/month", "k", "2", "fixed-window 1/day",
+				"k", "2", "fixed-window 1/hour", "k", "2", "fixed-window 20/month", "k", "1") + "')",
 			"0 5 0, 0 1 1, 0 1 1, 0 1 1, 1 20 19",
 		},
 	}
