@@ -51,13 +51,14 @@ class Charge:
     key: str
     cost: Optional[Cost] = None  # None: 1
     keep: Optional[str] = None  # headroom, such as "10%"
+    alternative: Optional[int] = None  # from 1: take and check take the first alternative that has room
 
 class Decision(types.SimpleNamespace):
     """An answer, true if it is an admission. Costs are int or Decimal, times in _ms milliseconds, others microseconds
     since 1970. All have allowed, limit, capacity, remaining, retry_after_ms (None: never), reset_after_ms and at."""
     key = via = applied = ""
-    replayed = shared = False
-    entry, crossed, each = 0, 0, ()
+    replayed = False
+    entry, crossed, alternative, each = 0, 0, 0, ()
     start_at, delay_ms, refundable = None, None, False  # of reserve
     accepted, level, brim, over = 0, 0, False, False  # of fill_up and debit
     charged = ()  # of extend: the total of each charge; of debit: a cost
@@ -74,17 +75,17 @@ def _failure(status: int, problem: Any) -> Error:
     kind = TYPES.get(str(problem.get("type", "")).replace("urn:headgate:", "")) or STATUSES.get(status)
     return (kind or (UnknownOutcomeError if status >= 500 else Error))(problem.get("detail") or problem["title"], problem)
 
-def _charge(limit: str, key: Optional[str], cost: Optional[Cost], keep: Optional[str]) -> Dict[str, Any]:
-    if isinstance(cost, bool) or isinstance(cost, float) and cost - cost != 0:
-        raise InvalidError(f"cost: {cost!r} is no number")
-    return {"limit": limit, "key": key, "cost": None if cost is None else str(cost), "keep": keep}
+def _charge(c: Charge) -> Dict[str, Any]:
+    if isinstance(c.cost, bool) or isinstance(c.cost, float) and c.cost - c.cost != 0:
+        raise InvalidError(f"cost: {c.cost!r} is no number")
+    body = {**vars(c), "cost": None if c.cost is None else str(c.cost)}
+    return {k: v for k, v in body.items() if v is not None}
 Which = Union[str, List[Charge]]  # a limit, or charges in its place
 def request(limit: Which, key: Optional[str] = None, cost: Optional[Cost] = None, keep: Optional[str] = None,
             **more: Any) -> Dict[str, Any]:
     """Returns the body of a request, such as batch needs; check=True takes nothing."""
-    body = _charge(limit, key, cost, keep) if isinstance(limit, str) else {
-        "charges": [{k: v for k, v in _charge(c.limit, c.key, c.cost, c.keep).items() if v is not None} for c in limit]}
-    return {k: v for k, v in {**body, **more}.items() if v is not None}
+    body = _charge(Charge(limit, key, cost, keep)) if isinstance(limit, str) else {"charges": list(map(_charge, limit))}
+    return {**body, **{k: v for k, v in more.items() if v is not None}}
 
 class Client:
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 10.0, context: Any = None):

@@ -8,8 +8,8 @@
 // sent twice: after UnknownOutcomeError only a request with an id can be repeated without being charged twice.
 
 export type Cost = number | string; // a whole number, or a decimal as text
-/** limit is a name, or a notation where the server accepts these; keep is headroom, such as "10%". */
-export interface Charge { limit: string; key: string; cost?: Cost; keep?: string }
+/** limit: a name or notation; keep: headroom, such as "10%"; of alternatives 1, 2, ... the first with room is taken. */
+export interface Charge { limit: string; key: string; cost?: Cost; keep?: string; alternative?: number }
 export type Charges = Charge | Charge[]; // several are admitted all or none
 
 export interface Figures {
@@ -31,7 +31,7 @@ export interface Decision extends Omit<Figures, "key"> {
   entry?: number;
   via?: "prefetch" | "local" | "fallback";
   replayed?: boolean;
-  shared?: boolean;
+  alternative?: number; // the one that was taken, or can pass first
   each?: (Figures & { charge: number })[];
 }
 export interface Reserved extends Decision { start_at: number | null; delay_ms: number | null; refundable: boolean }
