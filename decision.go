@@ -45,8 +45,8 @@ type Charge struct {
 // and no attempt in a history. If no alternative passes, the refusal is that of the last one, with its block.
 // Decision.Alternative is the number of the alternative that was taken.
 //
-// An alternative has one charge or more; there are at most 255. A Redis Cluster needs all keys in one slot, and returns
-// store.ErrUnsupported for others.
+// An alternative has one charge or more; there are at most 255. A Redis Cluster needs one key, or several in one slot,
+// and returns store.ErrUnsupported for others.
 func FirstOf(alternatives ...[]Charge) []Charge {
 	var charges []Charge
 	for i, alternative := range alternatives {

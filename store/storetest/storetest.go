@@ -112,9 +112,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("decides a reservation again for a caller that does not wait", testReserveWithoutWait)
 	with("charges the first alternative that has room, and nothing of the others",
 		func(t *testing.T, s store.Store) { testAlternatives(t, s, o.GroupsOnTrial) })
-	if !o.GroupsOnTrial {
-		alsoWrapped("drains a plan, and then credits", testDrainByAlternatives)
-	}
+	alsoWrapped("drains a plan, and then credits", testDrainByAlternatives)
 	with("charges a cell once after a reset in a batch", testResetInBatch)
 	alsoWrapped("holds, renews and releases leases", testLeases)
 	alsoWrapped("keeps keys apart byte by byte", testKeys)
