@@ -159,14 +159,15 @@ func amount(name string, units int64, exact headgate.Cost) slog.Attr {
 	return slog.Float64(name, exact.Float64())
 }
 
-// chargeOf returns the charge whose limit and key are those of the decision; if there is none, the first one.
+// chargeOf returns the charge whose limit, key and alternative are those of the decision; if there is none, the first.
 func chargeOf(e *headgate.Event) (c headgate.Charge) {
 	if len(e.Charges) > 0 {
 		c = e.Charges[0]
 	}
 	for i := range e.Decision.Each {
-		f := &e.Decision.Each[i]
-		if f.LimitName == e.Decision.LimitName && f.Key == e.Decision.Key && f.Charge < len(e.Charges) {
+		f, d := &e.Decision.Each[i], &e.Decision
+		if f.LimitName == d.LimitName && f.Key == d.Key && f.Charge < len(e.Charges) &&
+			(d.Alternative == 0 || e.Charges[f.Charge].Alternative == d.Alternative) {
 			return e.Charges[f.Charge]
 		}
 	}

@@ -58,6 +58,8 @@ func TestALineSaysWhy(t *testing.T) {
 		_, _ = l.Check(ctx, headgate.Charge{Limit: two, Key: "b\n\"\u202e"})
 		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
 		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
+		_, _ = l.Take(ctx, headgate.FirstOf([]headgate.Charge{{Limit: five, Key: "k", Cost: headgate.Units(5)}},
+			[]headgate.Charge{{Limit: five, Key: "k", Cost: headgate.MustCost("0.5")}})...)
 		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "k", Cost: headgate.Units(2)}, chargeTwo("1"))
 	})
 	want := []string{
@@ -71,6 +73,7 @@ func TestALineSaysWhy(t *testing.T) {
 		`admitted fixed-window 2/30d "b\n\"\u202e" 1: a cost of 1 fits, 2 of 2 remain`,
 		"admitted fixed-window 5/30d k 1: a cost of 1 fits, 4 of 5 remain",
 		"admitted fixed-window 5/30d k 1: the id was charged before, and the decision is the one of then",
+		"admitted fixed-window 5/30d k 0.5: a cost of 0.5 fits, 3 of 5 remain",
 		"refused fixed-window 2/30d k 1: a cost of 1 does not fit, 0 of 2 remain",
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {

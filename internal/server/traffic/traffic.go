@@ -99,13 +99,20 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	case e.Err != nil, d.Replayed: // the keys of a replay were counted before
 	case len(e.Charges) > 1 && len(d.Each) > 0:
 		for i := range d.Each {
-			if f := &d.Each[i]; f.Allowed == d.Allowed { // of a refused request, only what refused it
+			// Of a refused request it counts only what refused it, and nothing of an alternative that was passed over.
+			if f := &d.Each[i]; f.Allowed == d.Allowed && !(d.Allowed && isPassedOver(&e, f.Charge)) {
 				t.count(t.limits.Of(f.LimitName), now, law.Cell{Limit: f.LimitName, Key: f.Key}, &e, f.Charge)
 			}
 		}
 	default:
 		t.count(l, now, law.Cell{Limit: d.LimitName, Key: d.Key}, &e, 0)
 	}
+}
+
+// isPassedOver reports whether a charge of an admitted request belongs to another alternative than the one taken.
+func isPassedOver(e *headgate.Event, charge int) bool {
+	taken := e.Decision.Alternative
+	return taken != 0 && charge < len(e.Charges) && e.Charges[charge].Alternative != taken
 }
 
 // count adds one charge of a request to its key: the cost if it was admitted, or else a refusal.

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/traffic"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/store/memory"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -110,6 +111,31 @@ func TestChecksAndReplaysAreNotCounted(t *testing.T) {
 	r.Decided(t.Context(), replay)
 	if got := r.top(traffic.Admitted, 9) + r.top(traffic.Refused, 9); got != "" {
 		t.Errorf("got the keys %s, want none", got)
+	}
+}
+
+// TestTopOfAlternatives counts the keys of the alternative that was taken: what would have passed of the one before it
+// was not charged. An extension names the charges of the alternative alone.
+func TestTopOfAlternatives(t *testing.T) {
+	r := newRig(nil)
+	l := headgate.New(memory.New(nil), &headgate.Config{Observer: r})
+	plan := headgate.Charge{Limit: headgate.MustParseNamed("plan", "fixed-window 9/30d"), Key: "a"}
+	model := headgate.Charge{Limit: headgate.MustParseNamed("model", "fixed-window 1/30d"), Key: "a"}
+	request := headgate.FirstOf([]headgate.Charge{plan, model}, []headgate.Charge{plan})
+	for range 3 {
+		if _, err := l.Take(t.Context(), request...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Once("id", 0).Take(t.Context(), request...); err != nil {
+		t.Fatal(err)
+	}
+	request[2].Cost = headgate.Units(3)
+	if _, err := l.Once("id", 0).Extend(t.Context(), request[2]); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.top(traffic.Admitted, 9); got != "plan/a 7 used, 0 refused; model/a 1 used, 0 refused" {
+		t.Errorf("got %s, want plan 4 and 3, model 1", got)
 	}
 }
 
