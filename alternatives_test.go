@@ -125,6 +125,23 @@ func TestAlternativesInABatch(t *testing.T) {
 	}
 }
 
+// TestOneAlternative takes a request whose only charge is an alternative, and gives the charge of one back.
+func TestOneAlternative(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
+	request := headgate.FirstOf(charges("k", "2 of fixed-window 1/hour"), charges("k", "2 of fixed-window 3/hour"))
+	if d, err := l.Take(context.Background(), request...); err != nil || d.Alternative != 2 || len(d.Each) != 2 {
+		t.Fatalf("got %+v, %v; want the second alternative", d, err)
+	}
+	if returned, err := l.Refund(context.Background(), request[1]); err != nil || returned != headgate.Units(2) {
+		t.Errorf("the charge that was taken: got %s returned, %v; want 2", returned, err)
+	}
+	d, err := l.Take(context.Background(), headgate.FirstOf(charges("k", "2 of fixed-window 3/hour"))...)
+	if err != nil || !d.Allowed || d.Alternative != 1 || d.Each != nil {
+		t.Errorf("one alternative of one charge: got %+v, %v; want it taken, and Each nil", d, err)
+	}
+}
+
 func TestBadAlternatives(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))

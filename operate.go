@@ -70,7 +70,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitRe
 // For a sliding log and for concurrency it returns an error: the first gives back single entries only, the second is
 // released. After ErrUnknownOutcome it is not known whether anything was given back.
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
-	returned = explicitZero
+	returned, c.Alternative = explicitZero, 0
 	var credits int64
 	spec := verbSpec{verb: law.Check, limits: notConcurrency, toCredits: Cost.refundCredits, fullTimeout: true}
 	spec.prepare = func(r *request) error {

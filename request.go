@@ -219,7 +219,9 @@ func (r *request) decision() (d Decision) {
 			each = append(each, c)
 		}
 	}
-	d.Each = each
+	if d.Each = each; len(r.ops) == 1 {
+		d.Each = nil
+	}
 	return d
 }
 
