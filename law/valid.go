@@ -245,8 +245,9 @@ func validCells(ops []Op) error {
 	return nil
 }
 
-// validParams returns an error if ops on one cell have different parameters. A limit may have different parameters for
-// different keys. Requests may have thousands of charges, mostly of a few limits: so it first compares limits alone.
+// validParams returns an error if ops on one cell have different parameters, but for Block: a charge that leaves
+// headroom has none, and may stand beside one that does not. A limit may have different parameters for different keys.
+// Requests may have thousands of charges, mostly of a few limits: so it first compares limits alone.
 func validParams(ops []Op) error {
 	if len(ops) < 2 {
 		return nil
@@ -257,7 +258,7 @@ func validParams(ops []Op) error {
 		j, seen := firstOfLimit[ops[i].Cell.Limit]
 		if !seen {
 			firstOfLimit[ops[i].Cell.Limit] = i
-		} else if ops[j].Params != ops[i].Params {
+		} else if !sameButBlock(ops[j].Params, ops[i].Params) {
 			sameParams = false
 			break
 		}
@@ -270,11 +271,16 @@ func validParams(ops []Op) error {
 		j, seen := firstOfCell[ops[i].Cell]
 		if !seen {
 			firstOfCell[ops[i].Cell] = i
-		} else if ops[j].Params != ops[i].Params {
+		} else if !sameButBlock(ops[j].Params, ops[i].Params) {
 			return Invalid("limit", "limit %q stands in one request with two meanings for one key", ops[i].Cell.Limit)
 		}
 	}
 	return nil
+}
+
+func sameButBlock(a, b Params) bool {
+	a.Block = b.Block
+	return a == b
 }
 
 func inRange(v int64) bool { return v >= 1 && v <= Max }

@@ -85,6 +85,19 @@ func testAlternatives(t *testing.T, s store.Store, onTrial bool) {
 	expectFirst("a check", 2, check1...)
 	expectFirst("a check charges nothing", 2, check1...)
 
+	leaving := take("plan", "keep", fixedWindow(10, hour), 6, T0)
+	leaving.Ceiling = 5
+	whole := take("plan", "keep", blocking, 6, T0)
+	expectFirst("a charge that leaves headroom, else all of the limit", 2, firstOf(ops(leaving), ops(whole))...)
+	if outs := expectFirst("neither", 0, firstOf(ops(leaving), ops(whole))...); outs[0].State.BlockedUntil != 0 ||
+		outs[1].State.BlockedUntil == 0 {
+		t.Errorf("neither: got %+v, want a block by the second alone", outs)
+	}
+	whole.Cell.Key, leaving.Cell.Key, leaving.Cost = "keep both", "keep both", 1
+	if outs := expectFirst("both at once", 0, firstOf(ops(whole, leaving))...); outs[1].State.BlockedUntil != 0 {
+		t.Errorf("both at once: got %+v, want no block by the charge that leaves headroom", outs)
+	}
+
 	sameLimit := func(key string) law.Op { return take("keys of one limit", key, bucket(1, 3), 2, T0) }
 	single := sameLimit("b")
 	single.Group = 2
