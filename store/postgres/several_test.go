@@ -74,7 +74,9 @@ func TestTakeFirstFromSQL(t *testing.T) {
 		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{1,3}')`), "22023 alternatives[2]: is 3; they are numbered from 1 to 255, one after another"},
 		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{2,2}')`), "22023 alternatives[1]: is 2; they are numbered from 1 to 255, one after another"},
 		{joinRows("key", `take_first('{plan,credits}', '{a,a}', '{1,1}', '{1,null}')`), "22023 alternatives[2]: is null; they are numbered from 1 to 255, one after another"},
+		{joinRows("key", `take_first('{plan}', '{a}', '{1}', '{-2147483648}')`), "22023 alternatives[1]: is -2147483648; they are numbered from 1 to 255, one after another"},
 		{joinRows("key", `take_first('{}', '{}', '{}')`), "22023 limits: is empty; a request has one charge or more"},
+		{joinRows("key", `take_first(null, '{a}', '{1}', '{1}')`), "22023 limits: is null"},
 	} {
 		if got := queryText(t, conn, tt.sql); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.sql, got, tt.want)

@@ -53,7 +53,7 @@ begin
             set moment = if(tries = 0, @hg_clk, substring(@hg_moments, 17 * i + 1, 17));
             set @hg_place = concat('charges[', i, ']: ');
             if members <> 3 * size + numbered and json_length(charges, concat('$[', i, ']')) <> 3 + (numbered > 0 and nth is not null) then
-                call headgate_fail_N('has other members than limit, key and cost');
+                call headgate_fail_N(concat('has other members than limit, key', if(is_choice, ', cost and alternative', ' and cost')));
             elseif amount is not null and amount not regexp '^[-+]?[0-9]{1,60}([.][0-9]+)?([eE][-+]?[0-9]{1,2})?$' then
                 call headgate_fail_N(concat('cost: "', left(amount, 40), '" is not a decimal number such as 3 or 0.5'));
             elseif abs(amount + 0e0) > 9007199254740992 then

@@ -162,17 +162,18 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     n constant int := cardinality(limits);
-    numbers int[]; f record; a int; out_ bigint[];
+    numbers int[]; f record; a int := 0; out_ bigint[];
 begin
+    perform headgate_internal.checked_array_N('limits', array_ndims(limits), n, n);
     if alternatives is not null then
         perform headgate_internal.checked_array_N('alternatives', array_ndims(alternatives), cardinality(alternatives), n);
     end if;
     numbers := array(select u.a from unnest(coalesce(alternatives, array(select generate_series(1, n)))) with ordinality u(a, i) order by u.i);
     for k in 1 .. n loop
-        a := numbers[k] - case when k = 1 then 1 else numbers[k - 1] end;
-        if coalesce(a not between 0 and sign(k - 1) or numbers[k] > 255, true) then
+        if coalesce(numbers[k] not between greatest(a, 1) and least(a + 1, 255), true) then
             perform headgate_internal.fail_N(format('alternatives[%s]: is %s; they are numbered from 1 to 255, one after another', k, coalesce(numbers[k]::text, 'null')));
         end if;
+        a := numbers[k];
     end loop;
     f := headgate_internal.charge_all_N(1, limits, keys, costs, life, id, 0, numbers);
     perform headgate_internal.started_N(id, f.res);
