@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -142,6 +143,31 @@ func TestOneAlternative(t *testing.T) {
 	}
 }
 
+// TestWaitForAlternatives waits for the alternative that can pass first, whatever the algorithms are.
+func TestWaitForAlternatives(t *testing.T) {
+	for _, notations := range [][2]string{
+		{"token-bucket 1/3s burst 1", "gcra 1/5s burst 1"}, {"sliding-log 1/3s", "gcra 1/5s burst 1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, begin := headgate.New(memory.New(nil), nil), time.Now()
+			request := headgate.FirstOf(charges("k", "1 of "+notations[0]), charges("k", "1 of "+notations[1]))
+			for _, want := range []time.Duration{0, 0, 3, 5, 6, 9, 10} {
+				if err := l.Wait(context.Background(), request...); err != nil {
+					t.Fatal(err)
+				}
+				if got := time.Since(begin); got != want*time.Second {
+					t.Errorf("%s: passed after %s, want %d s", notations, got, want)
+				}
+			}
+			err := l.WaitAtMost(context.Background(), time.Second, request...)
+			if d, ok := errors.AsType[*headgate.DeniedError](err); !ok || !errors.Is(err, headgate.ErrDeadline) ||
+				d.Decision.Alternative != 1 || d.Decision.RetryAfter != 2*time.Second {
+				t.Errorf("%s: got %v, want ErrDeadline, and the first alternative in 2 s", notations, err)
+			}
+		})
+	}
+}
+
 func TestBadAlternatives(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
@@ -164,7 +190,7 @@ func TestBadAlternatives(t *testing.T) {
 		"too many":          func() error { _, err := l.Take(ctx, numbered(256)...); return err },
 		"an empty one":      func() error { _, err := l.Take(ctx, headgate.FirstOf(nil, numbered(0))...); return err },
 		"nothing":           func() error { _, err := l.Take(ctx, headgate.FirstOf()...); return err },
-		"with a wait":       func() error { return l.WaitAtMost(ctx, time.Second, numbered(1, 2)...) },
+		"with a wait":       func() error { return l.WaitAtMost(ctx, time.Second, numbered(1, 3)...) },
 		"reserved":          func() error { _, err := l.Reserve(ctx, time.Second, numbered(1, 2)...); return err },
 		"filled up":         func() error { _, err := l.FillUp(ctx, numbered(1)[0]); return err },
 		"acquired":          func() error { _, err := l.Acquire(ctx, lease, lease); return err },

@@ -18,10 +18,11 @@ import (
 // which may take five seconds more. Without a deadline, Wait may sleep for a year.
 //
 // Wait reserves charges of token-bucket, leaky-bucket and gcra limits (see [Limiter.Reserve]), and sleeps until their
-// start: first come, first served, among all who share the store. If a charge has another limit or keeps headroom, or
-// the keys lie in several slots of a Redis Cluster, Wait sleeps for RetryAfter and tries again. Callers of this Limiter
-// whose first charges have the same limit, key and Keep then wait in a queue, in which a caller that does not find it
-// empty takes its place after a first check. It may learn only at the deadline that its time does not suffice.
+// start: first come, first served, among all who share the store. If a charge has another limit, keeps headroom or is
+// an alternative, or the keys lie in several slots of a Redis Cluster, Wait sleeps for RetryAfter and tries again.
+// Callers of this Limiter whose first charges have the same limit, key and Keep then wait in a queue, in which a caller
+// that does not find it empty takes its place after a first check. It may learn only at the deadline that its time does
+// not suffice.
 //
 // A block refuses charges while it lasts; a reservation from before the block keeps its start. A refusal of a waiting
 // caller does not block a key.
@@ -54,7 +55,9 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(resolved, func(c Charge) bool { return !c.Limit.Queues() || !c.Keep.IsZero() }) {
+	if !slices.ContainsFunc(resolved, func(c Charge) bool {
+		return !c.Limit.Queues() || !c.Keep.IsZero() || c.Alternative != 0
+	}) {
 		// A store that cannot reserve these charges together returns ErrUnsupported before it has done anything.
 		if err := l.waitForStart(ctx, p, charges); !errors.Is(err, ErrUnsupported) {
 			return err
