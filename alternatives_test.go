@@ -181,17 +181,26 @@ func TestBadAlternatives(t *testing.T) {
 	lease := headgate.Charge{Limit: headgate.MustParse("concurrency 5 ttl 1m"), Key: "k", Alternative: 1}
 	ctx := context.Background()
 	for name, call := range map[string]func() error{
-		"no first":          func() error { _, err := l.Take(ctx, numbered(2)...); return err },
-		"a gap":             func() error { _, err := l.Take(ctx, numbered(1, 3)...); return err },
-		"back":              func() error { _, err := l.Take(ctx, numbered(1, 2, 1)...); return err },
-		"some without":      func() error { _, err := l.Take(ctx, numbered(1, 0)...); return err },
-		"some with":         func() error { _, err := l.Check(ctx, numbered(0, 1)...); return err },
-		"below 0":           func() error { _, err := l.Take(ctx, numbered(-1)...); return err },
-		"too many":          func() error { _, err := l.Take(ctx, numbered(256)...); return err },
-		"an empty one":      func() error { _, err := l.Take(ctx, headgate.FirstOf(nil, numbered(0))...); return err },
-		"nothing":           func() error { _, err := l.Take(ctx, headgate.FirstOf()...); return err },
-		"with a wait":       func() error { return l.WaitAtMost(ctx, time.Second, numbered(1, 3)...) },
-		"reserved":          func() error { _, err := l.Reserve(ctx, time.Second, numbered(1, 2)...); return err },
+		"no first":     func() error { _, err := l.Take(ctx, numbered(2)...); return err },
+		"a gap":        func() error { _, err := l.Take(ctx, numbered(1, 3)...); return err },
+		"back":         func() error { _, err := l.Take(ctx, numbered(1, 2, 1)...); return err },
+		"some without": func() error { _, err := l.Take(ctx, numbered(1, 0)...); return err },
+		"some with":    func() error { _, err := l.Check(ctx, numbered(0, 1)...); return err },
+		"below 0":      func() error { _, err := l.Take(ctx, numbered(-1)...); return err },
+		"too many":     func() error { _, err := l.Take(ctx, numbered(256)...); return err },
+		"an empty one": func() error { _, err := l.Take(ctx, headgate.FirstOf(nil, numbered(0))...); return err },
+		"nothing":      func() error { _, err := l.Take(ctx, headgate.FirstOf()...); return err },
+		"with a wait":  func() error { return l.WaitAtMost(ctx, time.Second, numbered(1, 3)...) },
+		"reserved":     func() error { _, err := l.Reserve(ctx, time.Second, numbered(1, 2)...); return err },
+		"reserved at once": func() error {
+			windows := headgate.FirstOf(charges("k", "6 of fixed-window 5/day"), charges("k", "6 of sliding-log 9/1h"))
+			_, err := l.Reserve(ctx, 0, windows...)
+			return err
+		},
+		"reserved with an id": func() error {
+			_, err := l.Once("i", 0).Reserve(ctx, time.Minute, headgate.FirstOf(charges("k", "1 of fixed-window 5/day"))...)
+			return err
+		},
 		"filled up":         func() error { _, err := l.FillUp(ctx, numbered(1)[0]); return err },
 		"acquired":          func() error { _, err := l.Acquire(ctx, lease, lease); return err },
 		"a key twice by id": func() error { _, err := l.Once("i", 0).Take(ctx, append(numbered(1), numbered(1)...)...); return err },

@@ -64,8 +64,11 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 	spec := verbSpec{reportAs: VerbReserve, verb: law.Take, limits: notConcurrency, fullTimeout: true}
 	spec.toCredits = Cost.chargeCredits
 	spec.prepare = func(r *request) error {
-		if wait < 0 {
+		switch {
+		case wait < 0:
 			return Invalid("wait", "%s is negative", wait)
+		case r.ops[0].Alternative > 0: // a cancellation would give back what was not charged
+			return Invalid("alternatives", "are taken, not reserved")
 		}
 		if wait > 0 && r.canStartLater() {
 			for i := range r.ops {
