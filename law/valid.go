@@ -258,7 +258,7 @@ func validParams(ops []Op) error {
 		j, seen := firstOfLimit[ops[i].Cell.Limit]
 		if !seen {
 			firstOfLimit[ops[i].Cell.Limit] = i
-		} else if !sameButBlock(ops[j].Params, ops[i].Params) {
+		} else if !sameButBlock(&ops[j].Params, &ops[i].Params) {
 			sameParams = false
 			break
 		}
@@ -271,16 +271,21 @@ func validParams(ops []Op) error {
 		j, seen := firstOfCell[ops[i].Cell]
 		if !seen {
 			firstOfCell[ops[i].Cell] = i
-		} else if !sameButBlock(ops[j].Params, ops[i].Params) {
+		} else if !sameButBlock(&ops[j].Params, &ops[i].Params) {
 			return Invalid("limit", "limit %q stands in one request with two meanings for one key", ops[i].Cell.Limit)
 		}
 	}
 	return nil
 }
 
-func sameButBlock(a, b Params) bool {
-	a.Block = b.Block
-	return a == b
+// sameButBlock reports whether parameters differ in Block at most.
+func sameButBlock(a, b *Params) bool {
+	if *a == *b {
+		return true
+	}
+	c := *a
+	c.Block = b.Block
+	return c == *b
 }
 
 func inRange(v int64) bool { return v >= 1 && v <= Max }
