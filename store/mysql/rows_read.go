@@ -142,11 +142,9 @@ func (rb *rowBatch) selectSums() string {
 		}
 		beginPart(&b, &n, ";(SELECT ", " UNION ALL (SELECT ")
 		writeCellNames(&b, c.Name)
-		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
-		whereCell(&b, c.Name)
-		b.WriteString(" AND expires_at>(SELECT at FROM headgate_cells WHERE ")
-		whereCell(&b, c.Name)
-		b.WriteString(") AND expires_at<=@hg_clock)")
+		condition := cellCondition(c.Name)
+		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE " + condition +
+			" AND expires_at>(SELECT at FROM headgate_cells WHERE " + condition + ") AND expires_at<=@hg_clock)")
 	}
 	if n > 0 {
 		rb.sums = map[law.Cell]span{}
@@ -262,11 +260,9 @@ func (rb *rowBatch) Sum(cell law.Cell, after, upto int64) (sum int64, err error)
 	if s, ok := rb.sums[cell]; ok && s.after == after && s.upto == upto {
 		return s.sum, nil
 	}
-	var b strings.Builder
-	b.WriteString("SELECT cost FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
-	whereCell(&b, cell)
-	fmt.Fprintf(&b, " AND expires_at>%d AND expires_at<=%d", after, upto)
-	err = rb.queryRow("SELECT COALESCE(SUM(cost),0) FROM ("+b.String()+rb.lockClause+") e", &sum)
+	err = rb.queryRow(fmt.Sprintf("SELECT COALESCE(SUM(cost),0) FROM (SELECT cost FROM headgate_entries FORCE INDEX "+
+		"(by_cell) WHERE %s AND expires_at>%d AND expires_at<=%d%s) e", cellCondition(cell), after, upto, rb.lockClause),
+		&sum)
 	return sum, err
 }
 
@@ -335,11 +331,4 @@ func (rb *rowBatch) fillQueue(q *queue, cell law.Cell, limit int) (err error) {
 	q.entries, err = readList(ctx, rb.db, query, func(e *entry) []any { return []any{&e.credits, &e.expiresAt} })
 	q.complete = len(q.entries) < limit
 	return err
-}
-
-// cellCondition returns the condition that a row belongs to a cell.
-func cellCondition(c law.Cell) string {
-	var b strings.Builder
-	whereCell(&b, c)
-	return b.String()
 }

@@ -17,10 +17,7 @@ func (rb *rowBatch) changes() (text string, hasChanges bool) {
 	w := &rowWriter{}
 	w.Grow(1024 + 160*len(rb.Cells))
 	for _, c := range rb.Cells {
-		w.deleteReceipts(c)
-	}
-	for _, c := range rb.Cells {
-		w.updateEntries(c)
+		w.changeExisting(c)
 	}
 	w.insertEntries(rb.Cells)
 	w.saveReceipts(rb.Cells)
@@ -33,15 +30,11 @@ type rowWriter struct{ strings.Builder }
 
 func (w *rowWriter) printf(format string, args ...any) { fmt.Fprintf(&w.Builder, format, args...) }
 
-// deleteReceipts deletes the receipts of a cell that is reset.
-func (w *rowWriter) deleteReceipts(c *rows.Cell) {
+// changeExisting deletes the receipts of a cell that is reset, and writes the changes of its existing entries.
+func (w *rowWriter) changeExisting(c *rows.Cell) {
 	if c.Forget && c.Found {
 		w.WriteString("DELETE FROM headgate_admissions WHERE " + cellCondition(c.Name) + ";")
 	}
-}
-
-// updateEntries writes the changes of a cell's existing entries.
-func (w *rowWriter) updateEntries(c *rows.Cell) {
 	if c.Clear && c.Found {
 		w.WriteString("UPDATE headgate_entries SET expires_at=0 WHERE " + cellCondition(c.Name) + " AND expires_at>0;")
 	}
@@ -67,11 +60,7 @@ func (w *rowWriter) insertEntries(cells []*rows.Cell) {
 			writeCellNames(&w.Builder, c.Name)
 			w.WriteByte(',')
 			writeLiteral(&w.Builder, e.ID)
-			granted := 0
-			if e.Granted {
-				granted = 1
-			}
-			w.printf(",%d,%d,%d,%d,%d)", e.At, e.ExpiresAt, e.KeepUntil, e.Cost, granted)
+			w.printf(",%d,%d,%d,%d,%t)", e.At, e.ExpiresAt, e.KeepUntil, e.Cost, e.Granted)
 			e.Number = int64(n) // its place among the batch's entries, from 1; write replaces it
 		}
 	}

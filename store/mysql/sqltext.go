@@ -38,16 +38,9 @@ var badModes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNME
 
 // guard is a statement that fails (errOutOfRange) if the session is wrong: the condition counts as 1, and BIGINT
 // overflows. It costs a fourth of what it would cost to set the variables. (DO would not return the error.)
-var guard = func() string {
-	var b strings.Builder
-	b.WriteString("SET @hg_s = 9223372036854775807 + (")
-	for _, mode := range badModes {
-		b.WriteString("@@sql_mode LIKE '%" + mode + "%' OR ")
-	}
-	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset +
-		"' OR @@character_set_results <> '" + charset + "');")
-	return b.String()
-}()
+var guard = "SET @hg_s = 9223372036854775807 + (@@sql_mode LIKE '%" +
+	strings.Join(badModes, "%' OR @@sql_mode LIKE '%") + "%' OR @@character_set_client <> '" + charset +
+	"' OR @@character_set_connection <> '" + charset + "' OR @@character_set_results <> '" + charset + "');"
 
 // writeLiteral writes a string as a hexadecimal literal. All values of the caller have this form, in statements without
 // arguments, or are arguments of a statement that the protocol prepares: see sendSingle. No value is ever quoted. So
@@ -97,12 +90,9 @@ func writeCellNames(b *strings.Builder, c law.Cell) {
 	writeLiteral(b, c.Key)
 }
 
-// whereCell writes the condition that a row belongs to a cell.
-func whereCell(b *strings.Builder, c law.Cell) {
-	b.WriteString("limit_name = ")
-	writeLiteral(b, c.Limit)
-	b.WriteString(" AND cell_key = ")
-	writeLiteral(b, c.Key)
+// cellCondition returns the condition that a row belongs to a cell.
+func cellCondition(c law.Cell) string {
+	return "limit_name = " + hexLiteral(c.Limit) + " AND cell_key = " + hexLiteral(c.Key)
 }
 
 // afterCell returns the condition that a row comes after a cell, in a form for which MariaDB uses the primary key.

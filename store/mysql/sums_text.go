@@ -153,8 +153,7 @@ func (s *sums) text(turn string, makesCells bool) string {
 		b.Write(append(buf, ')'))
 	}
 	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makesCells}])
-	whereCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
-	b.WriteString(",'" + turn + "', ''))")
+	b.WriteString(cellCondition(s.ops[s.cells[len(s.cells)-1].head].Cell) + ",'" + turn + "', ''))")
 	return b.String()
 }
 
