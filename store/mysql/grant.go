@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -165,25 +166,19 @@ func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) 
 
 // grant grants the rights of a role.
 func (g *grants) grant(ctx context.Context, db querier, role store.Role, a account) error {
+	var statements []string
 	procedures := g.appProcedures
 	if role == store.RoleService {
 		procedures = g.procedures
 		for _, name := range g.tables {
-			rights := serviceTables[name]
-			if rights == "" {
-				rights = "SELECT"
-			}
-			if _, err := db.ExecContext(ctx, "GRANT "+rights+" ON "+name+" TO "+a.String()); err != nil {
-				return err
-			}
+			rights := cmp.Or(serviceTables[name], "SELECT")
+			statements = append(statements, "GRANT "+rights+" ON "+name+" TO "+a.String())
 		}
 	}
 	for _, name := range procedures {
-		if _, err := db.ExecContext(ctx, "GRANT EXECUTE ON PROCEDURE "+name+" TO "+a.String()); err != nil {
-			return err
-		}
+		statements = append(statements, "GRANT EXECUTE ON PROCEDURE "+name+" TO "+a.String())
 	}
-	return nil
+	return execEach(ctx, db, statements...)
 }
 
 // grantAgain grants all recorded roles after a migration. It returns a line about each role that the server refuses.

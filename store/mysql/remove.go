@@ -172,10 +172,5 @@ func (s *Store) removeOn(ctx context.Context, conn *sql.Conn) error {
 			}
 		}
 	}
-	for _, text := range append(drop, "DROP TABLE IF EXISTS "+lastTable) {
-		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("%s: %w", text, err)
-		}
-	}
-	return nil
+	return execEach(ctx, conn, append(drop, "DROP TABLE IF EXISTS "+lastTable)...)
 }

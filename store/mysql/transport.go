@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -126,10 +127,7 @@ func (s *transport) explain(ctx context.Context, db querier, err error) error {
 		&got.connection, &got.results) != nil {
 		return err
 	}
-	if sessionErr := got.check(); sessionErr != nil {
-		return sessionErr
-	}
-	return err
+	return cmp.Or(got.check(), err)
 }
 
 // route applies each part of a batch on the node that its keys prefer. In a Galera cluster every node takes writes, but
@@ -209,9 +207,9 @@ func mayBeComplete(ctx context.Context, conn *sql.Conn, turn string) bool {
 }
 
 // execEach executes statements one at a time, so that the server answers each of them, even if it is killed.
-func execEach(ctx context.Context, conn *sql.Conn, statements ...string) error {
+func execEach(ctx context.Context, db querier, statements ...string) error {
 	for _, statement := range statements {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}

@@ -35,13 +35,8 @@ func (m *migrator) makeTriggers(ctx context.Context) error {
 	}
 	if made { // run the triggers for the existing zones and buckets
 		m.addLine("installed the triggers")
-		for _, text := range []string{
-			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
-		} {
-			if _, err := m.conn.ExecContext(ctx, text); err != nil {
-				return fmt.Errorf("%s: %w", text, err)
-			}
-		}
+		return execEach(ctx, m.conn, "UPDATE headgate_zones SET description = description",
+			"UPDATE headgate_buckets SET capacity = capacity")
 	}
 	return nil
 }
