@@ -73,10 +73,7 @@ func readCatalog(ctx context.Context, db querier, since int64, selected string) 
 		}
 		return nil
 	})
-	if err != nil {
-		return store.CatalogChanges{}, err
-	}
-	return c, nil
+	return c, err
 }
 
 // Items implements store.Catalog. One statement reads up to itemChunk items.

@@ -154,27 +154,24 @@ func examineGroup(ctx context.Context, db querier, f *store.Findings, nodeName s
 
 // examineDurability looks for settings with which a crash of the server or its machine loses admitted charges.
 func examineDurability(f *store.Findings, nodeName string, v map[string]string) {
-	safe := true
+	before := len(*f)
 	if flush := v["innodb_flush_log_at_trx_commit"]; flush != "1" {
-		safe = false
 		f.Add(store.Wrong, "durability",
 			fmt.Sprintf("%s has innodb_flush_log_at_trx_commit = %s: a crash forgets what was admitted "+
 				"in the last second or so", nodeName, flush),
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the configuration")
 	}
 	if (v["log_bin"] == "ON" || v["log_bin"] == "1") && v["sync_binlog"] != "1" {
-		safe = false
 		f.Add(store.Note, "binlog",
 			fmt.Sprintf("%s has sync_binlog = %s: a replica that takes over after a crash may lack charges",
 				nodeName, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
 	}
 	if doublewrite := v["innodb_doublewrite"]; doublewrite == "OFF" || doublewrite == "0" {
-		safe = false
 		f.Add(store.Wrong, "durability",
 			nodeName+" has innodb_doublewrite off: a crash of the machine can damage pages",
 			"set innodb_doublewrite = ON in the configuration and restart")
 	}
-	if safe {
+	if len(*f) == before {
 		f.OK("durability", "%s has commits on its disk before they are answered", nodeName)
 	}
 }

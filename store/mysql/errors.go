@@ -169,8 +169,7 @@ func class(err error) error {
 	if notSent.in(err) || errors.Is(err, driver.ErrBadConn) {
 		return store.ErrUnavailable
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return store.ErrUnavailable
 	}
 	// The text was sent, and no answer came back.
@@ -187,8 +186,7 @@ func classify(action string, err error) error {
 		return fmt.Errorf("mysql: %s: %w", action, err)
 	}
 	text := err.Error()
-	var my *mysqldriver.MySQLError
-	if errors.As(err, &my) {
+	if my, ok := errors.AsType[*mysqldriver.MySQLError](err); ok {
 		text = my.Message
 		switch my.Number {
 		case 1146, 1305, 1054:

@@ -61,8 +61,7 @@ func (s *Store) migrateOn(ctx context.Context, conn *sql.Conn) (report []string,
 	case errors.Is(err, store.ErrSchemaNewer):
 		return nil, err
 	case err != nil:
-		var my *mysqldriver.MySQLError
-		if errors.As(err, &my) && classByNumber(my) == nil {
+		if my, ok := errors.AsType[*mysqldriver.MySQLError](err); ok && classByNumber(my) == nil {
 			return nil, fmt.Errorf("mysql: migrate: %w: %w", store.ErrSetup, err) // a migration charges nothing
 		}
 		return nil, classify("migrate", err)

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -45,9 +46,6 @@ func parseURL(raw string) (*target, error) {
 	if strings.Contains(u.Path, "/") {
 		return bad("the database's name is not one")
 	}
-	if u.Path == "" {
-		u.Path = DefaultDatabase
-	}
 	for name := range u.Options { // an unknown option would be sent as a variable, and the server's error would show it
 		if credentialOption.MatchString(name) {
 			return bad("user and password are no options; they stand before the host")
@@ -73,12 +71,10 @@ func parseURL(raw string) (*target, error) {
 		if err != nil {
 			return bad("%v", err)
 		}
-		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
+		c.User, c.Passwd, c.DBName = u.User, u.Password, cmp.Or(u.Path, DefaultDatabase)
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, false, false
 		c.Logger = &mysqldriver.NopLogger{} // what goes wrong is in the errors
-		if c.Timeout == 0 {
-			c.Timeout = 5 * time.Second
-		}
+		c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 		setTLS(c)
 		t.configs = append(t.configs, c)
 	}
