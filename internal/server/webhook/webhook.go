@@ -65,13 +65,15 @@ func ReadSecret(file string) ([]byte, error) {
 
 // Sender posts events. It is a headgate.CrossingObserver, and safe for concurrent use.
 type Sender struct {
-	cfg     Config
-	client  http.Client
-	queue   chan event
-	closing chan struct{}
-	ctx     context.Context // ends when the sender is closed and drained, or has no more time for that
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	cfg    Config
+	client http.Client
+	ctx    context.Context // ends when the sender is closed and drained, or has no more time for that
+	cancel context.CancelCauseFunc
+	done   sync.WaitGroup
+
+	mu     sync.RWMutex // held to send to the queue, and to close it
+	queue  chan event
+	closed bool // guarded by mu
 }
 
 // event is a webhook, as each try sends it.
@@ -82,15 +84,19 @@ type event struct {
 
 // New returns a Sender, which must be closed.
 func New(c Config) *Sender {
-	s := &Sender{cfg: c, queue: make(chan event, maxQueued), closing: make(chan struct{})}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s := &Sender{cfg: c, queue: make(chan event, maxQueued)}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.client = http.Client{
 		Transport: c.Via, Timeout: tryTimeout,
 		// A redirection is an error: the signature is for this receiver.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for range workers {
-		s.done.Go(s.work)
+		s.done.Go(func() {
+			for e := range s.queue {
+				s.deliver(e)
+			}
+		})
 	}
 	return s
 }
@@ -119,11 +125,11 @@ func (s *Sender) Crossed(_ context.Context, c headgate.Crossing) {
 		s.drop("", err)
 		return
 	}
-	select {
-	case <-s.closing:
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
 		s.drop("", errStopped)
 		return
-	default:
 	}
 	select {
 	case s.queue <- event{"msg_" + rand.Text(), body}:
@@ -145,36 +151,14 @@ func (s *Sender) drop(id string, err error) {
 
 // Close sends what is queued, for a few seconds at most, and drops the rest. It must be called once.
 func (s *Sender) Close() {
-	close(s.closing)
-	timer := time.AfterFunc(drainTime, s.cancel)
+	s.mu.Lock()
+	s.closed = true
+	close(s.queue)
+	s.mu.Unlock()
+	timer := time.AfterFunc(drainTime, func() { s.cancel(errStopped) })
 	s.done.Wait()
 	timer.Stop()
-	s.cancel()
-	for {
-		select {
-		case e := <-s.queue: // queued while the workers ended
-			s.drop(e.id, errStopped)
-		default:
-			return
-		}
-	}
-}
-
-// work sends events until the sender is closed and the queue is empty.
-func (s *Sender) work() {
-	for {
-		select {
-		case e := <-s.queue:
-			s.deliver(e)
-		case <-s.closing:
-			select {
-			case e := <-s.queue:
-				s.deliver(e)
-			default:
-				return
-			}
-		}
-	}
+	s.cancel(nil)
 }
 
 // deliver sends an event until the receiver has it, or drops it.
