@@ -116,10 +116,7 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
 		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
-		observer: cfg.Observer, cancel: func() {}, readToken: make(chan struct{}, 1),
-	}
-	if c.observer == nil {
-		c.observer = noObserver{}
+		observer: cmp.Or[Observer](cfg.Observer, noObserver{}), cancel: func() {}, readToken: make(chan struct{}, 1),
 	}
 	c.readToken <- struct{}{}
 	c.keys.init(cfg.Keys, c.serveLookups)
@@ -137,7 +134,8 @@ func (c *Catalog) Close() {
 	if c.done != nil {
 		sched.Receive(c.done)
 	}
-	c.keys.close()
+	c.keys.closed.Store(true)
+	c.keys.queue.Close()
 }
 
 // watch reads the catalog in the background, until Close or until the store is closed.

@@ -51,7 +51,7 @@ func TestAnOverrideLastsWhenTheWallClockIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.keys.close() // the last look-up reads the clock once more after its answer
+	defer c.Close() // the last look-up reads the clock once more after its answer
 	base, err := headgate.ParseNamed("login", "token-bucket 1/1s")
 	if err != nil {
 		t.Fatal(err)

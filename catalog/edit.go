@@ -60,11 +60,6 @@ func (c *Catalog) write(ctx context.Context, by By, edit func(current *snapshot)
 // error is headgate.ErrInvalid, and nothing is changed, if a limit would be acquired while a plan or an
 // override in its place is taken, or vice versa, and for the former name of a limit that was renamed.
 func (c *Catalog) Set(ctx context.Context, by By, list ...Definition) (version int64, err error) {
-	for i := range list {
-		if err := checkDefinable(&list[i]); err != nil {
-			return 0, err
-		}
-	}
 	return c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
 		changes, err := current.difference(list)
 		return changedItems(changes), err
@@ -104,13 +99,14 @@ const versionsPerPage = 100
 
 // History returns the newest n versions with a change that [Concerns] a limit, newest first. An empty name: of all.
 func (c *Catalog) History(ctx context.Context, name string, n int) (list []store.Version, err error) {
+	concerns := func(change store.Change) bool { return c.Concerns(change, name) }
 	for before := int64(0); len(list) < n; {
 		versions, err := c.Versions(ctx, before, versionsPerPage)
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range versions {
-			if len(list) < n && c.versionConcerns(&v, name) {
+			if len(list) < n && (name == "" || slices.ContainsFunc(v.Changes, concerns)) {
 				list = append(list, v)
 			}
 		}
@@ -136,12 +132,6 @@ func (c *Catalog) Record(ctx context.Context, a store.Action) error {
 // [store.KeptActions].
 func (c *Catalog) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
 	return c.backend().Actions(ctx, before, n)
-}
-
-// versionConcerns reports whether a change of a version concerns a limit; an empty name stands for all.
-func (c *Catalog) versionConcerns(v *store.Version, name string) bool {
-	concerns := func(change store.Change) bool { return c.Concerns(change, name) }
-	return name == "" || slices.ContainsFunc(v.Changes, concerns)
 }
 
 // Rollback makes limits, plans, overrides and assignments what they were after a version. With names it does so only

@@ -168,12 +168,6 @@ func (c *Catalog) serveLookups(_ context.Context, passengers []*flight.Passenger
 
 var errClosed = fmt.Errorf("%w: the catalog was closed before it was read what a key has", store.ErrClosed)
 
-// close ends the look-ups, and waits for the one that is under way.
-func (k *keyCache) close() {
-	k.closed.Store(true)
-	k.queue.Close()
-}
-
 // fetch reads the items whose ids found has, sets their entries, and returns their version; -1: several. If that is not
 // the current version, fetch reads the catalog too: no decision sees half a change.
 func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64, err error) {
