@@ -80,7 +80,8 @@ func (q *Queue[K, L]) markDeparted(p *Passenger[K, L]) {
 // answer without an error comes, run calls onLeave and returns true.
 func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], onLeave func(departed bool)) (left bool) {
 	q.mu.Lock()
-	f := q.claimFlight()
+	// A flight that is counted and that no goroutine runs yet.
+	f := q.flights[slices.IndexFunc(q.flights, func(f *flightState) bool { return f.startedAt.IsZero() })]
 	for {
 		q.startClock(f)
 		passengers := q.takePassengers()
@@ -131,12 +132,6 @@ func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], on
 		sched.Go(q.runFlights)
 	}
 	return left
-}
-
-// claimFlight returns a flight that is counted and that no goroutine runs yet. The queue is locked.
-func (q *Queue[K, L]) claimFlight() *flightState {
-	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.startedAt.IsZero() })
-	return q.flights[i]
 }
 
 // startClock restarts the time of a flight that departs or has landed, so that it is not late. The queue is locked.

@@ -87,18 +87,14 @@ func (c *Config) withDefaults() Config {
 // coalesce returns the settings of package coalesce.
 func (c *Config) coalesce() *coalesce.Config {
 	d := *cmp.Or(c.Coalesce, &coalesce.Config{})
-	if d.Observer == nil {
-		d.Observer = c.Observer
-	}
+	d.Observer = cmp.Or(d.Observer, c.Observer)
 	return &d
 }
 
 // guard returns the settings of package guard.
 func (c *Config) guard() *guard.Config {
 	d := *cmp.Or(c.Guard, &guard.Config{})
-	if d.Observer == nil {
-		d.Observer = c.Observer
-	}
+	d.Observer = cmp.Or(d.Observer, c.Observer)
 	d.Logger = cmp.Or(d.Logger, c.Logger)
 	return &d
 }
@@ -134,7 +130,8 @@ func New(s store.Store, cfg *Config) *Store {
 // stack puts the wrappers in front of a store, and starts the sweeper. Without guarded it leaves package guard out.
 func stack(s store.Store, c *Config, guarded bool) *Store {
 	f := &Store{top: s}
-	if !isLocal(s) {
+	// A store that itself, not the store behind it, answers out of the memory of this process needs no wrappers.
+	if i, ok := s.(store.Informer); !ok || !i.Info().Local {
 		f.coalesce = coalesce.New(s, c.coalesce())
 		f.prefetch = prefetch.New(f.coalesce)
 		f.deny = deny.New(f.prefetch)
@@ -149,12 +146,6 @@ func stack(s store.Store, c *Config, guarded bool) *Store {
 	f.sweeper.info = func() store.Info { return store.InfoOf(s) }
 	f.sweeper.start(f.Sweep, c)
 	return f
-}
-
-// isLocal reports whether a store itself, not the store behind it, answers out of the memory of this process.
-func isLocal(s store.Store) bool {
-	i, ok := s.(store.Informer)
-	return ok && i.Info().Local
 }
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.

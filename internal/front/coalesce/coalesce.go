@@ -183,7 +183,8 @@ func (s *Store) join(ctx context.Context, ops []law.Op) (
 		}
 	}
 	p = s.queue.Passenger()
-	p.Load.setOps(ops)
+	p.Load.ops = append(p.Load.ops, ops...)
+	p.Load.shared, p.Load.ranks = shareable(ops), 1
 	s.keepContext(ctx, p.Load)
 	return p, 0, s.queue.Add(p), nil
 }

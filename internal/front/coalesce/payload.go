@@ -45,11 +45,6 @@ func (p *payload) Clear() {
 	}
 }
 
-func (p *payload) setOps(ops []law.Op) {
-	p.ops = append(p.ops, ops...)
-	p.shared, p.ranks = shareable(ops), 1
-}
-
 // shareable reports whether several callers may share an op: it must be one take or check, so that the answers depend
 // only on the order. An attempt that goes into a history, is a lease, starts later or has an ID cannot be shared.
 func shareable(ops []law.Op) bool {

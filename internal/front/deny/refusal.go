@@ -123,7 +123,8 @@ func (s *Store) cacheOutcomes(ops []law.Op, outs []law.Outcome, dropsBefore []ui
 				}
 			case law.Check:
 			default:
-				s.drop(op.Cell)
+				s.dropCounts[s.hash(op.Cell)].Add(1) // also for a refusal that a call under way will bring
+				s.cache.Invalidate(op.Cell)
 			}
 		}
 	}
@@ -224,12 +225,6 @@ const maxDelay = 10_000_000
 func (s *Store) precedesGrant(r *refusal, h int) bool {
 	since := s.lastGrants[h].Load() - r.out.Clock
 	return since > 0 && since <= maxDelay
-}
-
-// drop forgets the refusal of a cell, also one that a call under way will bring.
-func (s *Store) drop(c law.Cell) {
-	s.dropCounts[s.hash(c)].Add(1)
-	s.cache.Invalidate(c)
 }
 
 // hash returns the index of a cell in dropCounts and lastGrants.

@@ -130,7 +130,8 @@ type Stats struct {
 
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
-	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.fraction()}
+	units := s.shares.units(&law.Op{Params: law.Params{Kind: law.Log}})
+	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: float64(units) / totalUnits}
 }
 
 // Apply implements store.Store. Batches with ops that neither take nor check, and calls with a context of

@@ -278,11 +278,6 @@ func (s *shares) units(op *law.Op) (n int64) {
 	return n
 }
 
-// fraction returns the fraction of limits that this process holds, for metrics.
-func (s *shares) fraction() float64 {
-	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / totalUnits
-}
-
 // drainTime returns how long a full cell of the limit of a valid op takes to become empty.
 func drainTime(op *law.Op) time.Duration {
 	micros := op.Params.DrainTime()

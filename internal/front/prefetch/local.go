@@ -44,8 +44,6 @@ type fetch struct {
 // alsoRefuses reports whether the refusal of a fetch holds for another op too.
 func (f *fetch) alsoRefuses(op *law.Op) bool { return f.partial && op.Cost == f.cost }
 
-func newLocalTokens(p law.Params) *localTokens { return &localTokens{params: p} }
-
 // handOut grants a charge out of the tokens, if enough are left.
 func (t *localTokens) handOut(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
 	t.mu.Lock()

@@ -33,7 +33,7 @@ type process struct {
 
 func newProcess(t *testing.T, p law.Params) *process {
 	t.Helper()
-	return &process{t: t, tokens: newLocalTokens(p), now: 5000}
+	return &process{t: t, tokens: &localTokens{params: p}, now: 5000}
 }
 
 // fetch requests a cost that the tokens do not cover, and takes count charges of it from the cell. It returns the
@@ -310,7 +310,7 @@ func TestLifeOfTokens(t *testing.T) {
 			p := perSecond
 			p.Drain = c.drain
 			out := law.Outcome{Clock: c.clock, State: law.State{At: c.at, EmptyAt: c.emptyAt}}
-			if got := newLocalTokens(p).life(&out); got != c.want {
+			if got := (&localTokens{params: p}).life(&out); got != c.want {
 				t.Errorf("got %d µs, want %d", got, c.want)
 			}
 		})

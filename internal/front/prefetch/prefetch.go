@@ -150,7 +150,7 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	for !s.closed.Load() {
 		tokens, ok := s.locals.GetIfPresent(op.Cell)
 		if !ok {
-			tokens, _ = s.locals.SetIfAbsent(op.Cell, newLocalTokens(op.Params))
+			tokens, _ = s.locals.SetIfAbsent(op.Cell, &localTokens{params: op.Params})
 		}
 		if tokens.params != op.Params { // the limit was changed
 			s.drop(op.Cell)
