@@ -47,7 +47,8 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	if s.pool != nil { // in the caller's transaction a second call could wait for a row out of order
-		if b, ok := sumUp(ops, &valid); ok && !s.skipsSums() {
+		b, ok := sumUp(ops, &valid)
+		if skip := &s.skipSumsBatches; ok && (skip.Load() <= 0 || skip.Add(-1) < 0) {
 			return s.applySums(ctx, &b, &valid, ops, outs)
 		}
 	}
@@ -77,7 +78,9 @@ func (s *Store) applyAll(ctx context.Context, valid *validBatch, ops []law.Op, o
 	if err != nil {
 		return s.batchError(len(b.indexes), err)
 	}
-	b.decode(res, outs)
+	for k, i := range b.indexes {
+		outs[i] = decodeOutcome(res, k)
+	}
 	return nil
 }
 
@@ -167,13 +170,6 @@ func modeOf(op *law.Op) int16 {
 		}
 	}
 	return createCell
-}
-
-// decode sets the outcomes of the batch.
-func (b *batch) decode(res []int64, outs []law.Outcome) {
-	for k, i := range b.indexes {
-		outs[i] = decodeOutcome(res, k)
-	}
 }
 
 // decodeOutcome returns the outcome of the op that was sent as number k.

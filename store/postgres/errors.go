@@ -69,8 +69,7 @@ func class(err error) error {
 	var unsent *notSentError
 	var connect *pgconn.ConnectError
 	isUnsent := errors.As(err, &unsent) || errors.As(err, &connect) || pgconn.SafeToRetry(err)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		c := stateClass(pg)
 		if isUnsent && !errors.Is(c, store.ErrSetup) {
 			return store.ErrUnavailable
@@ -181,8 +180,8 @@ type lockWaitError struct{ error }
 func (e *lockWaitError) Unwrap() error { return e.error }
 
 func isLockWait(err error) bool {
-	var e *lockWaitError
-	return errors.As(err, &e)
+	_, ok := errors.AsType[*lockWaitError](err)
+	return ok
 }
 
 // retry repeats do while it conflicts with other transactions, until the deadline. It repeats nothing that may have

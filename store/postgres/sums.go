@@ -95,15 +95,6 @@ func collapse[T comparable](list []T) []T {
 // something was given back. applyAll decides them in one call.
 const skippedBatches = 8
 
-// skipsSums reports whether a batch skips take_sums, and counts the batch if so.
-func (s *Store) skipsSums() bool {
-	if s.skipSumsBatches.Load() > 0 {
-		s.skipSumsBatches.Add(-1)
-		return true
-	}
-	return false
-}
-
 // applySums applies a batch of plain charges by headgate_internal.take_sums. Other functions decide what that leaves
 // undecided: all of a batch that met a locked row, or with allOrNone a cell without room.
 func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops []law.Op, outs []law.Outcome) error {

@@ -52,7 +52,8 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 	} else {
 		f.OK("version", "%s has version %s", address, fields["redis_version"])
 	}
-	if err := f.Clock("the clock of "+address, func() (int64, error) { return clockOf(ctx, node) }); err != nil {
+	clock := func() (int64, error) { return readClock(node.Do(ctx, node.B().Time().Build())) }
+	if err := f.Clock("the clock of "+address, clock); err != nil {
 		return classifyRead("read the clock of "+address, err)
 	}
 	if fields["role"] != "master" {

@@ -52,11 +52,6 @@ func (s *Store) clock(ctx context.Context, key string) (int64, error) {
 	return readClock(s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0])
 }
 
-// clockOf returns the time of a node, in microseconds.
-func clockOf(ctx context.Context, node rueidis.Client) (int64, error) {
-	return readClock(node.Do(ctx, node.B().Time().Build()))
-}
-
 // readClock reads the answer of the command TIME.
 func readClock(answer rueidis.RedisResult) (int64, error) {
 	now, err := answer.AsIntSlice()

@@ -42,7 +42,8 @@ func (a *paramTable) find(ops []law.Op, i int) int64 {
 		if a.current == a.count {
 			a.firstOps[a.current%recentParams] = i
 			a.count++
-			a.addParams(&ops[i])
+			var numbers [32]int64
+			a.add(opParams.Append(numbers[:0], &ops[i])...)
 		}
 	}
 	return int64(headSize + a.current*paramsSize + 1)
@@ -53,12 +54,6 @@ func (a *paramTable) find(ops []law.Op, i int) int64 {
 type run struct{ params, ops, group, log, note int64 }
 
 func (d *doubles) addRun(r run) { d.add(r.params, r.ops, r.group, r.log, r.note) }
-
-// addParams writes an op's parameters.
-func (d *doubles) addParams(op *law.Op) {
-	var numbers [32]int64
-	d.add(opParams.Append(numbers[:0], op)...)
-}
 
 // sameParams reports whether two ops differ at most in what opParams leaves out, such as the cell and the ID.
 func sameParams(a, b *law.Op) bool {
