@@ -206,7 +206,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) {
 				clock = max(clock, r.outs[i].Clock)
 			}
 			for i := range r.ops {
-				if cal := r.limits[i].calendar(); cal != nil && (r.outs[i].Stale || r.ops[i].Alternative > 0) {
+				if cal := r.limits[i].rule().calendar; cal != nil && (r.outs[i].Stale || r.ops[i].Alternative > 0) {
 					r.ops[i].Window = cal.bounds(cmp.Or(r.outs[i].Clock, clock))
 				}
 			}

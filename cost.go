@@ -186,14 +186,7 @@ func parseAmount(field, s string) (Cost, error) {
 	return Cost{coef: n, exp: uint8(len(frac))}.normalize(), nil
 }
 
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
-}
+func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
 // MustCost parses a constant. It panics where ParseCost would fail.
 func MustCost(s string) Cost { return must(ParseCost(s)) }
@@ -299,12 +292,6 @@ func (c Cost) actualCredits(p *law.Params) (int64, error) {
 		return 0, Invalid("cost", "must not be below 0")
 	}
 	return c.chargeCredits(p)
-}
-
-// saturatedCredits returns the credits of a charge that is made whatever the level: rounded up, and at most max53.
-func (c Cost) saturatedCredits(p *law.Params) (int64, error) {
-	n, err := c.chargeCredits(p)
-	return c.saturate(n, err, p)
 }
 
 // saturate replaces the error of a cost that is max53 credits or more by that number.

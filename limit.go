@@ -220,9 +220,6 @@ func (l Limit) untimed() Limit {
 	return Limit{&r}
 }
 
-// calendar returns the calendar of the limit's windows, or nil.
-func (l Limit) calendar() *calendar { return l.rule().calendar }
-
 // Bound returns the most that the limit lets pass. It is the zero Bound if the algorithm is not known.
 func (l Limit) Bound() Bound {
 	if l.Algorithm() == nil {

@@ -33,7 +33,10 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (DebitResult, error) {
 // debit charges a cost whatever the level: with an id all of it or nothing, else as much as a cell can hold.
 func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitResult, err error) {
 	spec := verbSpec{reportAs: VerbDebit, verb: law.Take, limits: notConcurrency, fullTimeout: true}
-	spec.toCredits = Cost.saturatedCredits
+	spec.toCredits = func(c Cost, p *law.Params) (int64, error) {
+		n, err := c.chargeCredits(p)
+		return c.saturate(n, err, p)
+	}
 	spec.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Ceiling != 0 {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -196,11 +197,7 @@ func (m *middleware) blockIfFull(ctx context.Context, charge headgate.Charge) er
 
 // fillsLimit reports whether a decision was a refusal, or has left no room for another charge of this cost.
 func fillsLimit(d *headgate.Decision, cost headgate.Cost) bool {
-	next := cost.Float64()
-	if cost.IsZero() {
-		next = 1
-	}
-	return !d.Allowed || float64(d.Remaining) < next
+	return !d.Allowed || float64(d.Remaining) < cmp.Or(cost, headgate.Units(1)).Float64()
 }
 
 // serveAndFinish serves a request, and then settles or refunds its charges.

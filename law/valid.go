@@ -152,11 +152,6 @@ func (op *Op) validCharge() error {
 	case op.Verb == Check || op.Partial:
 		return Invalid("id", "only a request that takes all or nothing has one")
 	}
-	return op.validLife()
-}
-
-// validLife returns what is wrong with an ID that the store has to remember, or with its TTL, or nil.
-func (op *Op) validLife() error {
 	if op.TTL < 1 || op.TTL > maxDuration {
 		return Invalid("id", "must be remembered for 1 us to 142 years")
 	}
