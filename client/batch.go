@@ -38,13 +38,6 @@ func (p *part) Key(int) struct{} { return struct{}{} }
 
 func (p *part) Clear() { *p = part{maxCharges: p.maxCharges} }
 
-// setRequest sets the request. size is the number of bytes of its limits and keys.
-func (p *part) setRequest(check bool, charges []headgate.Charge, size int) {
-	p.request = newRequest(charges)
-	p.request.Check = check
-	p.charges, p.size = len(charges), size+maxChargeOverhead*len(charges)
-}
-
 // newRequest encodes charges for the wire.
 func newRequest(charges []headgate.Charge) api.Request {
 	if len(charges) == 1 {

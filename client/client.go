@@ -150,16 +150,17 @@ func (c *Client) decide(ctx context.Context, check bool, charges []headgate.Char
 	if err != nil {
 		return headgate.Decision{}, err
 	}
+	in := newRequest(charges)
 	if 2*len(charges) >= maxBatch || size > maxCallerBytes {
 		path := "/v1/take"
 		if check {
 			path = "/v1/check"
 		}
-		in := newRequest(charges)
 		return c.decideAlone(ctx, path, &in, charges)
 	}
+	in.Check = check
 	p := c.queue.Passenger()
-	p.Load.setRequest(check, charges, size)
+	p.Load.request, p.Load.charges, p.Load.size = in, len(charges), size+maxChargeOverhead*len(charges)
 	switch err := c.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
 		return headgate.Decision{}, errClosed

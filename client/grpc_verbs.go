@@ -92,10 +92,7 @@ func convertInput[In any](in any) (*In, error) {
 		return nil, headgate.Invalid("body", "%v", err)
 	}
 	out := new(In)
-	if err := api.Read(text, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, api.Read(text, out)
 }
 
 // copyAnswer copies an answer to out, which may have another type with the same JSON.
