@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,9 +211,7 @@ func summarize(c *cell, samples []sample) figure {
 		f.minValue, f.maxValue = min(f.minValue, s.value), max(f.maxValue, s.value)
 		f.requests += s.requests
 		f.errors += s.errors
-		if f.firstError == nil {
-			f.firstError = s.firstError
-		}
+		f.firstError = cmp.Or(f.firstError, s.firstError)
 	}
 	return f
 }

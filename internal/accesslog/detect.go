@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,9 +64,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 			}
 			rec, err := rd.Read(line)
 			t.counts.Add(&rec, err)
-			if t.firstErr == nil {
-				t.firstErr = err
-			}
+			t.firstErr = cmp.Or(t.firstErr, err)
 		}
 	}
 	if sample == nil {

@@ -51,10 +51,8 @@ func JSONLength(text []byte, path string) (int, error) {
 			return 0, err
 		}
 	}
-	if _, err := nextToken(dec); err != nil { // the end of the array: there may be none
-		return 0, err
-	}
-	return n, nil
+	_, err = nextToken(dec) // the end of the array: there may be none
+	return n, err
 }
 
 func pathName(path string) string {

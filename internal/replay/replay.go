@@ -89,9 +89,7 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
 	config := *cmp.Or(cfg, &Config{})
 	config.Top = cmp.Or(config.Top, DefaultTop)
-	if config.Stdin == nil {
-		config.Stdin = os.Stdin
-	}
+	config.Stdin = cmp.Or[io.Reader](config.Stdin, os.Stdin)
 	if config.Progress == nil {
 		config.Progress = func(Phase, int64, int64) {}
 	}

@@ -10,11 +10,9 @@ import (
 )
 
 func init() {
-	kind := Kind{open: openMySQL, Server: true}
+	kind := Kind{Server: true, open: func(ctx context.Context, url string, o Options) (store.Store, error) {
+		return mysql.Open(ctx, url, &mysql.Config{Articles: o.Articles, Logger: o.Logger, Observer: o.Observer})
+	}}
 	kinds["mysql"], kinds["mariadb"] = kind, kind
 	Schemas["mysql"] = SQL{mysql.Schema, mysql.Articles}
-}
-
-func openMySQL(ctx context.Context, url string, o Options) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{Articles: o.Articles, Logger: o.Logger, Observer: o.Observer})
 }

@@ -10,12 +10,10 @@ import (
 )
 
 func init() {
-	kind := Kind{open: openPostgres, Server: true}
+	kind := Kind{Server: true, open: func(ctx context.Context, url string, o Options) (store.Store, error) {
+		return postgres.Open(ctx, url, &postgres.Config{Articles: o.Articles, Logger: o.Logger, Observer: o.Observer})
+	}}
 	kinds["postgres"], kinds["postgresql"] = kind, kind
 	Schemas["postgres"] = SQL{postgres.Schema, postgres.Articles}
 	Schemas["yugabytedb"] = SQL{postgres.SchemaYugabyte, postgres.Articles}
-}
-
-func openPostgres(ctx context.Context, url string, o Options) (store.Store, error) {
-	return postgres.Open(ctx, url, &postgres.Config{Articles: o.Articles, Logger: o.Logger, Observer: o.Observer})
 }

@@ -10,10 +10,8 @@ import (
 )
 
 func init() {
-	kind := Kind{open: openRedis, Server: true}
+	kind := Kind{Server: true, open: func(ctx context.Context, url string, o Options) (store.Store, error) {
+		return redis.Open(ctx, url, &redis.Config{Logger: o.Logger, Observer: o.Observer})
+	}}
 	kinds["redis"], kinds["rediss"] = kind, kind
-}
-
-func openRedis(ctx context.Context, url string, o Options) (store.Store, error) {
-	return redis.Open(ctx, url, &redis.Config{Logger: o.Logger, Observer: o.Observer})
 }

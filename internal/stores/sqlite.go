@@ -10,10 +10,8 @@ import (
 )
 
 func init() {
-	kinds["sqlite"] = Kind{open: openSQLite}
+	kinds["sqlite"] = Kind{open: func(ctx context.Context, url string, _ Options) (store.Store, error) {
+		return sqlite.Open(ctx, url, nil)
+	}}
 	Schemas["sqlite"] = SQL{Schema: sqlite.Schema}
-}
-
-func openSQLite(ctx context.Context, url string, _ Options) (store.Store, error) {
-	return sqlite.Open(ctx, url, nil)
 }

@@ -168,10 +168,7 @@ func parse(path string, text []byte) (*Config, error) {
 			known[s.Name] = c.readSetting(s)
 		}
 	}
-	if err := readFields(root, known); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, readFields(root, known)
 }
 
 // removedSettings are settings and fields of limits that no longer exist, and removedHint says what to use instead.
@@ -277,8 +274,7 @@ func parseLimit(v strict.Value, name, notation string) (headgate.Limit, error) {
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
 		place := v.At
-		var pe *headgate.ParseError
-		if errors.As(err, &pe) && v.Style == 0 { // plain text: the column is known
+		if pe, ok := errors.AsType[*headgate.ParseError](err); ok && v.Style == 0 { // plain text: the column is known
 			place.Col += pe.Offset
 		}
 		return l, place.Wrong("%v", err)

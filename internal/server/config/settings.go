@@ -160,14 +160,6 @@ func (s Setting) Usage() string {
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
 }
 
-// preset returns the value that counts if the setting is not set.
-func (s Setting) preset() string {
-	if s.Name == Store.Name {
-		return defaultStore()
-	}
-	return s.Default
-}
-
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
@@ -188,7 +180,10 @@ func (s SettingValue) source(setting Setting) string {
 // Get returns the value of a setting. A flag or variable that is given and empty is an error and not the default, since
 // it is mostly a variable that should have been set.
 func (c *Config) Get(s Setting, flags Flags) (SettingValue, error) {
-	said := SettingValue{Value: s.preset()}
+	said := SettingValue{Value: s.Default}
+	if s.Name == Store.Name {
+		said.Value = defaultStore()
+	}
 	if value, ok := flags(s.Flag()); ok {
 		said = SettingValue{value, "--" + s.Flag()}
 	} else if value, ok := os.LookupEnv(s.Variable()); ok {

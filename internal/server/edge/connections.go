@@ -26,12 +26,6 @@ type connState struct {
 	idleElement *list.Element // element of connections.idle; nil: the connection has a request
 }
 
-func newConnections(max int, log *slog.Logger) *connections {
-	c := &connections{max: max, log: log}
-	c.freed = sync.NewCond(&c.mu)
-	return c
-}
-
 // listener accepts at most connections.max connections.
 type listener struct {
 	net.Listener

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/server/api"
@@ -43,7 +44,8 @@ type Server struct {
 // NewServer returns a server of h. It logs refused requests and errors of connections: perhaps many lines a second.
 func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	c = cmp.Or(c, &Config{})
-	connections := newConnections(maxConnections(c.MaxConnections), log)
+	connections := &connections{max: maxConnections(c.MaxConnections), log: log}
+	connections.freed = sync.NewCond(&connections.mu)
 	return &Server{connections: connections, tls: c.TLS, Server: http.Server{
 		Handler:           newPageGuard(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,

@@ -130,7 +130,7 @@ func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitD
 		hits, field = descriptorHits.GetValue(), fmt.Sprintf("descriptors[%d].hits_addend", i)
 	}
 	t.cost = headgate.Units(int64(hits))
-	if int64(hits) < 0 || hits > 0 && !isValid(t.cost) {
+	if int64(hits) < 0 || hits > 0 && t.cost.String() == "invalid" {
 		return headgate.Invalid(field, "%d is too large", hits)
 	}
 	switch {
@@ -148,9 +148,6 @@ func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitD
 	}
 	return nil
 }
-
-// isValid reports whether a cost is in range.
-func isValid(c headgate.Cost) bool { return c.String() != "invalid" }
 
 func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}

@@ -145,10 +145,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 			}
 			return v.Number, len(out.Versions)
 		})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // Difference returns the changes from one version of the catalog to another that the caller may read.

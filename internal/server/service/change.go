@@ -198,12 +198,8 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	}
 	by := s.author(ctx, r.Reason)
 	by.Seen = r.Seen
-	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
-	if err != nil {
-		return nil, err
-	}
-	out.Version = version
-	return out, nil
+	out.Version, err = c.Rollback(ctx, by, r.Version, r.Limits...)
+	return out, err
 }
 
 // author returns the author of a change that a caller makes.
