@@ -35,7 +35,7 @@ const removalQuery = `select w.line from (
 	join pg_catalog.pg_class t on t.oid = d.refobjid
 	where d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass and t.relnamespace = pg_catalog.to_regnamespace('headgate')
 	  and v.relnamespace <> t.relnamespace
-	) w order by w.part, w.line`
+	) w order by w.part, pg_catalog.ltrim(w.line, '0123456789')`
 
 // Removal implements store.Migrator. Without a schema it returns no lines.
 func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
