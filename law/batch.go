@@ -90,9 +90,8 @@ func applyFirst(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		FailAll(outs, err)
 		return
 	}
-	for known := j > 0; ; i = j {
-		j = AlternativeEnd(ops, i)
-		if !known && j < len(ops) {
+	if j == 0 { // no alternative is known
+		for j = AlternativeEnd(ops, i); j < len(ops); i, j = j, AlternativeEnd(ops, j) {
 			checks := slices.Clone(ops[i:j])
 			for k := range checks {
 				checks[k].Verb = Check
@@ -101,19 +100,18 @@ func applyFirst(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 			if outs[i].Stale || admitted && ops[i].Verb == Check {
 				return
 			}
-			if !admitted {
-				continue
+			if admitted {
+				break
 			}
 		}
-		if ops[i].ID != "" {
-			applyOnce(ops[i:j], outs[i:j], clock, records[i:j], group)
-			if err := outs[i].Err; err != nil {
-				FailAll(outs, err)
-			}
-		} else {
-			applyAsked(ops[i:j], outs[i:j], clock, records[i:j], group)
-		}
+	}
+	if ops[i].ID == "" {
+		applyAsked(ops[i:j], outs[i:j], clock, records[i:j], group)
 		return
+	}
+	applyOnce(ops[i:j], outs[i:j], clock, records[i:j], group)
+	if err := outs[i].Err; err != nil {
+		FailAll(outs, err)
 	}
 }
 
