@@ -55,10 +55,10 @@ func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 	if e.Err == nil && e.Decision.Allowed {
 		share = l.cfg.Admitted
 	}
-	if share <= 0 || share < 1 && rand.Float64() >= share || !l.cfg.Log.Enabled(ctx, slog.LevelInfo) {
+	if share <= 0 || share < 1 && rand.Float64() >= share {
 		return
 	}
-	omitted, ok := l.admitLine()
+	omitted, ok := l.admitLine(ctx)
 	if !ok {
 		return
 	}
@@ -66,33 +66,25 @@ func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 	if share < 1 {
 		attrs = append(attrs, slog.Float64("share", share))
 	}
-	if omitted > 0 {
-		attrs = append(attrs, slog.Int("omitted", omitted))
-	}
-	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
+	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, Message, append(attrs, omitted...)...)
 }
 
 // Crossed implements headgate.CrossingObserver. It logs the crossing, if MaxLines lets it.
 func (l *Log) Crossed(ctx context.Context, c headgate.Crossing) {
-	if !l.cfg.Log.Enabled(ctx, slog.LevelInfo) {
-		return
+	if omitted, ok := l.admitLine(ctx); ok {
+		l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "crossed a threshold", append([]slog.Attr{
+			slog.String("limit", Text(c.Limit)), slog.String("key", Text(c.Key)), slog.Int("percent", c.Percent),
+			slog.String("capacity", c.Capacity.String()), slog.String("used", c.Used.String()),
+		}, omitted...)...)
 	}
-	omitted, ok := l.admitLine()
-	if !ok {
-		return
-	}
-	attrs := []slog.Attr{
-		slog.String("limit", Text(c.Limit)), slog.String("key", Text(c.Key)), slog.Int("percent", c.Percent),
-		slog.String("capacity", c.Capacity.String()), slog.String("used", c.Used.String()),
-	}
-	if omitted > 0 {
-		attrs = append(attrs, slog.Int("omitted", omitted))
-	}
-	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "crossed a threshold", attrs...)
 }
 
-// admitLine counts a line, and reports whether it may be written. It returns how many were left out before it.
-func (l *Log) admitLine() (omitted int, ok bool) {
+// admitLine counts a line, and reports whether it may be written. omitted says how many were left out before it, if any
+// were.
+func (l *Log) admitLine(ctx context.Context) (omitted []slog.Attr, ok bool) {
+	if !l.cfg.Log.Enabled(ctx, slog.LevelInfo) {
+		return nil, false
+	}
 	now := l.cfg.Clock().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,10 +93,13 @@ func (l *Log) admitLine() (omitted int, ok bool) {
 	}
 	if l.lines >= MaxLines {
 		l.omitted++
-		return 0, false
+		return nil, false
 	}
 	l.lines++
-	omitted, l.omitted = l.omitted, 0
+	if l.omitted > 0 {
+		omitted = []slog.Attr{slog.Int("omitted", l.omitted)}
+	}
+	l.omitted = 0
 	return omitted, true
 }
 

@@ -92,17 +92,17 @@ func (srv *server) readSettings() error {
 	srv.edge.Proxied = rest.Proxied()
 	srv.rest.Auth.Proxies = r.Proxies()
 	srv.openAccess = r.Bool(config.Open)
-	srv.webhook.URL = r.URL(config.NotifyURL)
 	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
 	srv.rest.Auth.Fields = fields
 	_, storeErr := stores.Find(srv.place.URL)
 	return cmp.Or(r.Err, err, storeErr)
 }
 
-// readNotify reads the secret that signs events.
+// readNotify reads where events go, and the secret that signs them.
 func (srv *server) readNotify() (err error) {
 	r := srv.File.Reader(srv.Flags)
 	file := r.Text(config.NotifySecret)
+	srv.webhook.URL = r.URL(config.NotifyURL)
 	switch {
 	case r.Err != nil:
 		return r.Err

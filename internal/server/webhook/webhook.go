@@ -33,7 +33,7 @@ import (
 const (
 	maxQueued  = 1024 // events that wait; one more is dropped
 	workers    = 4    // events that are sent at a time
-	maxTries   = 10   // with their pauses about three minutes
+	maxTries   = 10   // with their pauses two or three minutes
 	firstPause = 500 * time.Millisecond
 	maxPause   = time.Minute // also for a Retry-After
 	tryTimeout = 10 * time.Second
@@ -121,20 +121,21 @@ func (s *Sender) Crossed(_ context.Context, c headgate.Crossing) {
 	}{"headgate.threshold.crossed", c.At.Format(time.RFC3339Nano), data{
 		c.Limit, c.Key, c.Percent, json.Number(c.Capacity.String()), json.Number(c.Used.String()), c.At.UnixMicro(),
 	}})
+	e := event{"msg_" + rand.Text(), body}
 	if err != nil {
-		s.drop("", err)
+		s.drop(e, err)
 		return
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		s.drop("", errStopped)
+		s.drop(e, errStopped)
 		return
 	}
 	select {
-	case s.queue <- event{"msg_" + rand.Text(), body}:
+	case s.queue <- e:
 	default:
-		s.drop("", errFull)
+		s.drop(e, errFull)
 	}
 }
 
@@ -143,10 +144,10 @@ var (
 	errStopped = errors.New("the server stops")
 )
 
-// drop counts an event that is given up; id may be empty.
-func (s *Sender) drop(id string, err error) {
+// drop counts and logs an event that is given up.
+func (s *Sender) drop(e event, err error) {
 	s.cfg.Dropped()
-	s.cfg.Log.Warn("an event was not delivered to notify_url", "id", id, "error", err)
+	s.cfg.Log.Warn("an event was not delivered to notify_url", "id", e.id, "error", err)
 }
 
 // Close sends what is queued, for a few seconds at most, and drops the rest. It must be called once.
@@ -169,7 +170,7 @@ func (s *Sender) deliver(e event) {
 			return
 		}
 		if wait < 0 || try == maxTries || pause.Sleep(s.ctx, max(wait, backoff(try))) != nil {
-			s.drop(e.id, err)
+			s.drop(e, err)
 			return
 		}
 	}
