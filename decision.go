@@ -42,8 +42,8 @@ type Charge struct {
 // FirstOf returns the charges of a request with alternatives, for [Limiter.Take], [Limiter.Check], [Limiter.Wait],
 // [Once.Take] and [Limiter.Batch]: a plan, say, and then credits; or the models that will do. All charges of the first
 // alternative that passes as a whole are taken, in one round trip, and nothing of the others: one that was passed over
-// leaves no block and no attempt in a history. If no alternative passes, the refusal is that of the last one, with its
-// block. Decision.Alternative is the number of the alternative that was taken.
+// leaves no block and no attempt in a history. If no alternative passes, the last one leaves what its refusal alone
+// would leave. Decision.Alternative is the number of the one that was taken, or else can pass first.
 //
 // An alternative has one charge or more; there are at most 255. A Redis Cluster needs one key, or several in one slot,
 // and returns store.ErrUnsupported for others.

@@ -35,7 +35,7 @@ type Params struct {
 	Anchor Anchor // Bucket only
 	Away   Away   // the answer while the store is away. Laws and drivers ignore it
 	Digits uint8  // decimal places of the figures that people see. Laws and drivers ignore it
-	// Notify are percentages of Capacity in ascending order, then zeros. Laws and drivers ignore it
+	// Notify are percentages of Capacity in ascending order, then zeros. Laws and drivers ignore them.
 	Notify   [4]uint8
 	Unit     int64 // credits per unit of cost, 1 or more
 	Capacity int64 // credits: the most that can pass at once

@@ -22,12 +22,12 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// renameLoad is how often keys pass in all while the limit is renamed.
+// renameLoad counts charges and what passes while the limit is renamed.
 type renameLoad struct {
 	keys     int
 	passed   []atomic.Int32 // by key
 	charges  atomic.Int64
-	renameAt chan struct{} // closed when a third of the charges were made
+	renameAt chan struct{} // closed when each key was charged twice on average
 	version  atomic.Int64  // that has the new name; 0: not yet
 }
 
