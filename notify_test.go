@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -258,19 +259,19 @@ func TestACrossingIsToldWithoutAMark(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 100/1h notify 80%")
 	for _, blocks := range []bool{false, true} {
-		s := failingMarks{memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read}), blocks}
-		told := new(crossings)
-		l := headgate.New(s, &headgate.Config{Observer: told, Timeout: 10 * time.Millisecond})
-		charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(90)}
-		if d, err := l.Take(t.Context(), charge); err != nil || !d.Allowed || d.Crossed != 80 || told.take() != "80" {
-			t.Errorf("Take: %+v, %v", d, err)
-		}
-		if blocks {
+		synctest.Test(t, func(t *testing.T) {
+			s := failingMarks{memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read}), blocks}
+			l, told := newNotifying(s)
+			charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(90)}
+			d, err := l.Take(t.Context(), charge)
+			if err != nil || !d.Allowed || d.Crossed != 80 || told.take() != "80" {
+				t.Errorf("Take: %+v, %v", d, err)
+			}
 			charge.Key = "wait"
 			if err := l.Wait(t.Context(), charge); err != nil || told.take() != "80" {
 				t.Errorf("Wait: %v", err)
 			}
-		}
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/dbtest"
@@ -49,7 +50,7 @@ func testTellingOnce(t *testing.T, url string) {
 	seed, keys := tier.Seed(), tier.Pick(10, 100, 1000)
 	var wg sync.WaitGroup
 	for i := range 2 {
-		l, s, err := open.Limiter(t.Context(), url, &headgate.Config{Observer: observer})
+		l, s, err := open.Limiter(t.Context(), url, &headgate.Config{Observer: observer, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

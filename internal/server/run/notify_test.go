@@ -28,7 +28,7 @@ func TestACrossingIsToldEverywhere(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startServer(t, "limits: {login: 'fixed-window 4/30d notify 50%'}\n", "notify-url="+receiver.URL, "notify-secret="+secret)
+	s := startServer(t, "limits: {login: 'fixed-window 4/30d from-first notify 50%'}\n", "notify-url="+receiver.URL, "notify-secret="+secret)
 	for i, want := range []int{0, 50, 0} {
 		if d, status := s.take(t, "login", "alice"); status != http.StatusOK || d.Crossed != want {
 			t.Errorf("request %d: status %d, %+v, want %d", i, status, d, want)
