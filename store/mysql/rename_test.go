@@ -68,8 +68,12 @@ func TestProceduresFollowALimitThatWasRenamed(t *testing.T) {
 	if d, err := limiter.Allow(t.Context(), headgate.MustNamed("other"), "q"); err != nil || d.Remaining != 2 {
 		t.Errorf("a name that a row gives: got %+v, %v; want 2 left", d, err)
 	}
+	mustExec(t, db, "INSERT INTO headgate_limits (name, rule) VALUES ('third', 'renamed from other'), ('own', 'renamed from own')")
 	mustExec(t, db, "DELETE FROM headgate_limits WHERE name = 'login'")
-	if got := rowText(t, db, "CALL headgate_take('signin', 'k', 1)"); got != `unknown limit: "signin" is not in headgate_limits` {
-		t.Errorf("a name of a limit that was removed: got %s", got)
+	for _, name := range []string{"signin", "third", "own"} { // of a limit that was removed, of another name, of none
+		got, want := rowText(t, db, "CALL headgate_take('"+name+"', 'k', 1)"), `unknown limit: "`+name+`" is not in headgate_limits`
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
