@@ -162,7 +162,8 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 }
 
 // itemsForFile returns the items that a file defines, and those that it makes obsolete: as removed the limits that its
-// plans no longer have, as retired the limits and plans that only earlier files defined. refused is Difference.refused.
+// plans no longer have, as retired the limits and plans that only earlier files defined. refused says why the file may
+// not be applied.
 func (s *snapshot) itemsForFile(f *File) (items []store.Item, refused, err error) {
 	definitions := slices.Clone(f.Limits)
 	for i := range definitions {

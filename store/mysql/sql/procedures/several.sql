@@ -131,7 +131,8 @@ begin
 end
 //
 
--- headgate_take_first_once is headgate_take_first for a request with an id. The alternative that was admitted is the one replayed.
+-- headgate_take_first_once takes the first alternative that passes, once for an id: called again, it answers with the alternative
+-- that was charged then.
 create procedure headgate_take_first_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, charges longtext character set utf8mb4 collate utf8mb4_bin,
     life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take_first, charged once however often it is called with the id.'

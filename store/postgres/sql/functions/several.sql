@@ -154,7 +154,8 @@ begin
         from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
 end $$;
 
--- headgate_internal.try_alternatives_N is headgate.take_first_once for an id that is checked, or none.
+-- headgate_internal.try_alternatives_N checks the numbers of alternatives, takes the first that passes, and returns the rows of
+-- those that were tried. The id is checked; '' is none.
 create or replace function headgate_internal.try_alternatives_N(id text, limits text[], keys text[], costs numeric[], alternatives int[], life bigint)
 returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
     reset_after interval, at timestamptz, refused boolean, alternative int, replayed boolean)
@@ -203,8 +204,8 @@ begin
         from headgate_internal.try_alternatives_N('', limits, keys, costs, alternatives, 0) e;
 end $$;
 
--- headgate.take_first_once is headgate.take_first for a request with an id, which is charged once, for the same alternative
--- however often it is called. The charges of that one can be extended and settled.
+-- headgate.take_first_once takes the first alternative that passes, once for an id: called again, it answers with the alternative
+-- that was charged then. The charges of that one can be extended and settled.
 create or replace function headgate.take_first_once(id text, limits text[], keys text[], costs numeric[], alternatives int[] default null,
     life interval default '1 hour')
 returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
