@@ -201,7 +201,11 @@ func (r *request) untakenCredits(i int, allowed bool) (credits int64) {
 // decision derives the decision about a request from its ops and their outcomes.
 func (r *request) decision() (d Decision) {
 	if r.ops[0].Alternative == 0 {
-		return r.decisionOfAll()
+		d = r.decisionOfAll()
+		if len(r.ops) > 1 {
+			d.Each = r.chargeDecisions(d.Allowed)
+		}
+		return d
 	}
 	var each []ChargeDecision
 	for i, j := 0, law.AlternativeEnd(r.ops, 0); i < len(r.ops) && !d.Allowed; i, j = j, law.AlternativeEnd(r.ops, j) {
@@ -225,7 +229,7 @@ func (r *request) decision() (d Decision) {
 	return d
 }
 
-// decisionOfAll derives the decision about a request without alternatives, or about one alternative.
+// decisionOfAll derives the decision, but for Each, about a request without alternatives, or about one alternative.
 func (r *request) decisionOfAll() Decision {
 	ops, outs := r.ops, r.outs
 	allowed, replayed := true, true
@@ -247,9 +251,6 @@ func (r *request) decisionOfAll() Decision {
 	d := chosen.decision(allowed, r.untakenCredits(index, allowed))
 	d.Crossed = int(crossed)
 	d.Replayed, d.EntryNumber, d.Applied = replayed, chosen.out.EntryNumber, r.limits[index].r.applied
-	if len(ops) > 1 {
-		d.Each = r.chargeDecisions(allowed)
-	}
 	return d
 }
 
