@@ -269,12 +269,12 @@ func (d *Definition) item() store.Item {
 // Limit returns the catalog's limit of a name. It returns the fallback under that name while the catalog has no such
 // limit, was never read, or has a limit that this program cannot read. Call it for each decision: the returned limit
 // does not follow later changes. It leaves out plans and overrides of keys; [headgate.Named] includes them. A zero
-// fallback gives a zero Limit, which a Limiter refuses. A limit that was renamed has the name of its cells.
+// fallback gives a zero Limit, which a Limiter refuses. Of a limit that was renamed both have the name of its cells.
 func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 	if d, ok := c.Lookup(name); ok {
 		return d.Limit
 	}
-	l, err := fallback.WithName(name)
+	l, err := fallback.WithName(c.CellsOf(name))
 	if err != nil {
 		return headgate.Limit{}
 	}

@@ -174,16 +174,11 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 			return nil, current.unknownLimit(name)
 		}
 	}
-	namesEver := maps.Clone(current.aliases) // now and then
-	for id, item := range oldItems {
-		if cells := item.RenamedFrom(); cells != "" {
-			namesEver[id.Name] = cells
-		}
-	}
 	wanted := map[string]bool{}
 	for _, name := range names {
-		wanted[namesEver.cells(name)] = true
+		wanted[name] = true
 	}
+	current.addOtherNames(wanted, oldItems)
 	items, err := c.currentItems(ctx, current, oldItems)
 	if err != nil {
 		return nil, err
@@ -193,7 +188,7 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 		is, old := &change.Before, &change.After
 		ended := old.Until != 0 && old.Until <= current.clock() && is.Removed
 		return old.Kind == store.KindFile || followsTable(old) || followsTable(is) || ended ||
-			len(names) > 0 && !wanted[namesEver.cells(concerned(change))]
+			len(names) > 0 && !wanted[concerned(change)]
 	})
 	sortChanges(list)
 	return list, nil

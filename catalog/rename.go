@@ -49,11 +49,27 @@ func (a aliases) of(cells string) (names []string) {
 	return names
 }
 
+// addOtherNames adds to names of limits all other names that these limits have now or had in old items. A name may have
+// been that of one limit then, and be that of another one now: both are added.
+func (s *snapshot) addOtherNames(names map[string]bool, old map[store.Item]store.Item) {
+	for n := 0; n < len(names); {
+		n = len(names)
+		for _, items := range []map[store.Item]store.Item{s.items, old} {
+			for id, item := range items {
+				if cells := item.RenamedFrom(); cells != "" && (names[id.Name] || names[cells]) {
+					names[id.Name], names[cells] = true, true
+				}
+			}
+		}
+	}
+}
+
 // readAliases fills the maps of aliases from the snapshot's items, and adds them to those of limits.
 func (s *snapshot) readAliases() {
 	s.aliases, s.renamed = aliases{}, map[string]string{}
 	for id, item := range s.items {
-		if cells := item.RenamedFrom(); cells != "" && headgate.ValidName(id.Name) == nil { // a row of SQL may have any
+		cells := item.RenamedFrom()
+		if cells != "" && cmp.Or(headgate.ValidName(id.Name), headgate.ValidName(cells)) == nil { // a row may have any
 			s.aliases[id.Name] = cells
 			if !item.Retired { // by hand in SQL somebody may make two
 				s.renamed[cells] = max(s.renamed[cells], id.Name)

@@ -144,6 +144,16 @@ func TestRename(t *testing.T) {
 			step{rollback(1), "login 1"},
 			step{set("login", 3), "login 3"},
 			step{rollback(3, "login"), "login 2 >signin"}),
+		"rolled back by one of two names": {
+			{set("a", 1), "a 1"},
+			{rename("a", "b"), "a 1 >b"},
+			{remove("b"), ""},
+			{set("b", 2), "b 2"},
+			{rename("b", "a"), "b 2 >a"},
+			{rollback(2, "b"), "a 1 >b"},
+			{rollback(5, "b"), "b 2 >a"},
+			{rollback(2, "a"), "a 1 >b"},
+		},
 		"a file": {
 			{apply(named("login", 1)), "login 1"},
 			{apply(named("login>signin", 1)), "login 1 >signin"},
@@ -337,7 +347,7 @@ func TestNamesThatRowsGive(t *testing.T) {
 	var items []store.Item
 	for name, text := range map[string]string{
 		"login": "fixed-window 1/1d", "a": "login", "b": "login", "c": "a", "gone": "nothing", "Bad": "login",
-		"newer": "from-another-program 1/1d", "d": "newer",
+		"newer": "from-another-program 1/1d", "d": "newer", "e": "No",
 	} {
 		if !strings.Contains(text, " ") {
 			text = store.RenamedFrom + text
@@ -350,14 +360,18 @@ func TestNamesThatRowsGive(t *testing.T) {
 	c := open(t, s)
 	for name, want := range map[string]string{
 		"login": "", "a": "", "b": "", "c": "unknown", "gone": "unknown", "Bad": "unknown", "newer": "cannot be read",
-		"d": "cannot be read",
+		"d": "cannot be read", "e": "unknown",
 	} {
 		if l, err := c.Get(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) ||
 			err == nil && l.Name() != "login" {
 			t.Errorf("%s: got %s, %v; want login or %s", name, l.Name(), err, want)
 		}
 	}
-	if got := renameText(c); got != "login 1 >b" {
+	if got := c.Limit("d", headgate.MustParse("1/s")).Name(); got != "newer" {
+		t.Errorf("what holds while a limit cannot be read has cells %s, want newer", got)
+	}
+	mustSet(t, c, named("e", 1)) // it is no other name
+	if got := renameText(c); got != "e 1; login 1 >b" {
 		t.Errorf("got %s, want the later one of two names", got)
 	}
 	if _, err := c.Remove(t.Context(), catalog.By{}, "gone", "c"); err != nil {
