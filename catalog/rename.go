@@ -103,6 +103,17 @@ func (c *Catalog) CellsOf(name string) string {
 	return name
 }
 
+// NamesOf returns all names of a limit, by the version that was read last, also its former ones. The first is that of
+// its cells.
+func (c *Catalog) NamesOf(name string) []string {
+	s := c.current.Load()
+	if s == nil {
+		return []string{name}
+	}
+	cells := s.aliases.cells(name)
+	return append([]string{cells}, s.aliases.of(cells)...)
+}
+
 // Rename gives a limit another name, as one version, and returns its number. What keys have used stays theirs: cells
 // keep the name that they have, and all names of the limit reach them. Plans and overrides go on to hold under each.
 // The limit is defined by its new name from then on. A program that does not read the catalog has to go on to use the

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -202,6 +203,7 @@ func TestALimitIsRenamed(t *testing.T) {
 	t.Parallel()
 	h, _ := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web", "site"}}
+	ofNew := &auth.Caller{Role: auth.RoleAdmin, Limits: []string{"rpc"}}
 	for i, c := range []struct {
 		caller                   *auth.Caller
 		method, path, body, want string
@@ -221,13 +223,19 @@ func TestALimitIsRenamed(t *testing.T) {
 		{nil, "GET", "catalog", "", `{"name":"api","renamed_to":"rpc","limit":"token-bucket 40/1m burst 40"`, 200},
 		{nil, "GET", "cells?limit=rpc", "", `"limit":"api","key":"k"`, 200},
 		{nil, "GET", "cells?limit=rpc&after_limit=rpc&after_key=a", "", `"limit":"api","key":"k"`, 200},
-		{&auth.Caller{Limits: []string{"rpc"}}, "GET", "limits", "", `{"limits":[{"name":"rpc",`, 200},
-		{&auth.Caller{Limits: []string{"rpc"}}, "GET", "usage?key=k", "", `"limit":"api","key":"k"`, 200},
+		{ofNew, "GET", "limits", "", `{"limits":[{"name":"api",`, 200},
+		{ofNew, "GET", "catalog", "", `"limits":[{"name":"api","renamed_to":"rpc"`, 200},
+		{ofNew, "GET", "usage?key=k", "", `"limit":"api","key":"k"`, 200},
+		{ofNew, "POST", "inspect", `{"limit":"api","key":"k"}`, `"limit":"api","key":"k"`, 200},
+		{ofNew, "POST", "take", `{"limit":"web","key":"k"}`, "may not touch", 403},
+		{ofNew, "POST", "take", `{"limit":"none","key":"k"}`, "may not touch", 403},
 		{nil, "GET", "usage?key=k&limit=rpc", "", `"limit":"api","key":"k"`, 200},
 		{nil, "POST", "override", `{"limit":"rpc","key":"k","override":"token-bucket 99/1m"}`, `"name":"api","key":"k"`, 200},
+		{ofNew, "GET", "overrides", "", `"limit":"api","key":"k"`, 200},
 		{nil, "POST", "block", `{"limit":"rpc","key":"k","for":"1m"}`, `"limit":"api"`, 200},
 		{nil, "POST", "reset", `{"limit":"api","key":"k"}`, `"existed":true`, 200},
-		{nil, "GET", "audit?limit=api", "", `"verb":"block"`, 200},
+		{nil, "GET", "audit?limit=api", "", `"verb":"block","limit":"api"`, 200},
+		{ofNew, "GET", "audit?limit=rpc", "", `"verb":"block"`, 200},
 		{nil, "GET", "audit?limit=rpc", "", `"verb":"reset"`, 200},
 		{nil, "GET", "versions?limit=rpc", "", `"version":2`, 200},
 		{nil, "POST", "rollback", `{"version":4,"limits":["rpc"]}`, `"name":"rpc"`, 200},
@@ -237,4 +245,38 @@ func TestALimitIsRenamed(t *testing.T) {
 			t.Errorf("%d %s %s: status %d, want %d with %s: %s", i, c.path, c.body, code, c.code, c.want, text)
 		}
 	}
+}
+
+// TestACallerOfOneNameOfALimit acquires and releases by the new name, and rolls back a limit of which a former name is
+// that of another limit by now.
+func TestACallerOfOneNameOfALimit(t *testing.T) {
+	t.Parallel()
+	h, limits := serveEditedCatalog(t)
+	tasks := &auth.Caller{Name: "ann", Role: auth.RoleAdmin, Limits: []string{"tasks"}}
+	send := func(caller *auth.Caller, path, body, want string) (answer string) {
+		t.Helper()
+		code, answer := sendAs(h, caller, "POST", "/v1/"+path, body)
+		if !strings.Contains(answer, want) {
+			t.Errorf("%s %s: status %d, %s; want %s", path, body, code, answer, want)
+		}
+		return answer
+	}
+	send(nil, "limit", `{"name":"jobs","limit":"concurrency 1 ttl 1h"}`, `"changes"`)
+	before, _ := limits.Version()
+	send(nil, "limit", `{"name":"tasks","renamed_from":"jobs"}`, `"changes"`)
+	var lease struct{ Held json.RawMessage }
+	if err := json.Unmarshal([]byte(send(tasks, "acquire", `{"limit":"tasks","key":"k"}`, `"allowed":true`)), &lease); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it is not there any more
+		send(tasks, "release", fmt.Sprintf(`{"held":%s}`, lease.Held), `"lost"`)
+	}
+	send(tasks, "acquire", `{"limit":"tasks","key":"k"}`, `"allowed":true`)
+	send(tasks, "rollback", fmt.Sprintf(`{"version":%d,"limits":["tasks"],"dry_run":true}`, before), `"name":"tasks"`)
+	if _, err := limits.Remove(t.Context(), catalog.By{}, "tasks"); err != nil {
+		t.Fatal(err)
+	}
+	send(nil, "limit", `{"name":"jobs","limit":"concurrency 9 ttl 1h"}`, `"changes"`)
+	send(nil, "limit", `{"name":"tasks","limit":"concurrency 1 ttl 1h"}`, `"changes"`)
+	send(tasks, "rollback", fmt.Sprintf(`{"version":%d,"limits":["tasks"]}`, before+1), "may not touch all limits")
 }

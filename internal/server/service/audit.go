@@ -56,7 +56,7 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Deadline)
 	defer cancel()
 	return c.Record(ctx, store.Action{
-		Verb: a.Verb, Limit: a.Limit, Key: a.Key, For: a.For.Microseconds(), Reason: a.Reason,
+		Verb: a.Verb, Limit: c.CellsOf(a.Limit), Key: a.Key, For: a.For.Microseconds(), Reason: a.Reason,
 		Author: cmp.Or(a.Caller, s.anonymousAuthor),
 	})
 }
@@ -99,7 +99,7 @@ func scan[T any](
 func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
 	caller := auth.CallerOf(ctx)
 	if q.Limit != "" {
-		if err := caller.CheckLimit(q.Limit); err != nil {
+		if err := s.checkLimit(caller, q.Limit); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +114,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	_, err = scan(ctx, c.Actions, 0, actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
 			wanted := (q.Limit == "" || c.CellsOf(a.Limit) == c.CellsOf(q.Limit)) && (!q.HasKey || a.Key == q.Key)
-			if wanted && caller.CheckLimit(a.Limit) == nil {
+			if wanted && s.checkLimit(caller, a.Limit) == nil {
 				actions = append(actions, api.AuditEntry{
 					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
 					ForMS: Millis(time.Duration(a.For) * time.Microsecond),
@@ -127,7 +127,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	}
 	_, err = scan(ctx, c.Versions, 0, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (int64, int) {
-			if e := changeEntry(c, v, q, caller); e != nil {
+			if e := s.changeEntry(c, v, q, caller); e != nil {
 				changes = append(changes, *e)
 			}
 			return v.Number, len(changes)
@@ -142,13 +142,15 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 }
 
 // changeEntry returns the entry of a version with the changes that q is about and caller may read; nil: there are none.
-func changeEntry(c *catalog.Catalog, v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
+func (s *Service) changeEntry(
+	c *catalog.Catalog, v *store.Version, q *api.AuditQuery, caller *auth.Caller,
+) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, change := range v.Changes {
 		switch i := &change.After; {
 		case q.Limit != "" && !c.Concerns(change, q.Limit),
 			q.HasKey && (!i.Kind.PerKey() || i.Key != q.Key),
-			!mayRead(caller, i):
+			!s.mayRead(caller, i):
 		case len(e.Changes) == shownChanges:
 			e.More++
 		default:
@@ -162,12 +164,12 @@ func changeEntry(c *catalog.Catalog, v *store.Version, q *api.AuditQuery, caller
 }
 
 // mayRead reports whether a caller may read an item. Items not about one limit need a caller who may use all limits.
-func mayRead(caller *auth.Caller, i *store.Item) bool {
+func (s *Service) mayRead(caller *auth.Caller, i *store.Item) bool {
 	switch i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:
-		return caller.CheckLimit(i.Name) == nil
+		return s.checkLimit(caller, i.Name) == nil
 	case store.KindPlan:
-		return caller.CheckLimit(i.Key) == nil
+		return s.checkLimit(caller, i.Key) == nil
 	}
 	return caller.AllLimits()
 }

@@ -41,7 +41,7 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	out.Version, _ = c.Version()
 	caller := auth.CallerOf(ctx)
 	for _, d := range definitions {
-		if nameFor(caller, &d) != "" {
+		if s.checkLimit(caller, d.Name()) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
 				Name: d.Name(), RenamedTo: d.RenamedTo, Limit: d.String(), Description: d.Description,
 				Bound: d.Bound().String(), Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
@@ -51,7 +51,7 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	for _, p := range c.Plans() {
 		plan := api.CatalogPlan{Name: p.Name, Origin: p.Origin, Retired: p.Retired}
 		for _, l := range p.Limits {
-			if caller.CheckLimit(l.Name()) == nil {
+			if s.checkLimit(caller, l.Name()) == nil {
 				plan.Limits = append(plan.Limits, api.Limit{
 					Name: l.Name(), Limit: l.String(), Bound: l.Bound().String(),
 				})
@@ -64,14 +64,18 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	return out, nil
 }
 
-// nameFor returns the name by which a caller may ask for a limit: that of its cells, or its new one; empty: by none.
-func nameFor(caller *auth.Caller, d *catalog.Definition) string {
-	for _, name := range []string{d.Name(), d.RenamedTo} {
-		if name != "" && caller.CheckLimit(name) == nil {
-			return name
-		}
+// checkLimit returns auth.ErrForbidden if a caller may not touch a limit. Whoever may touch a limit by one of its names
+// may by each: answers and leases have the name of its cells.
+func (s *Service) checkLimit(caller *auth.Caller, name string) error {
+	forbidden := caller.CheckLimit(name)
+	if forbidden == nil {
+		return nil
 	}
-	return ""
+	isAllowed := func(name string) bool { return caller.CheckLimit(name) == nil }
+	if c, err := s.catalog(); err == nil && slices.ContainsFunc(c.NamesOf(name), isAllowed) {
+		return nil
+	}
+	return forbidden
 }
 
 // Overrides lists the overrides that are in force, of limits that the caller may use.
@@ -88,7 +92,7 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	}
 	caller, now := auth.CallerOf(ctx), c.Now()
 	hidden := func(o catalog.Override) bool {
-		return caller.CheckLimit(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
+		return s.checkLimit(caller, o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
 	}
 	list = slices.DeleteFunc(list, hidden)
 	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
@@ -132,13 +136,13 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 		return nil, err
 	}
 	caller := auth.CallerOf(ctx)
-	if err := caller.CheckLimit(q.Limit); q.Limit != "" && err != nil {
+	if err := s.checkLimit(caller, q.Limit); q.Limit != "" && err != nil {
 		return nil, err
 	}
 	out := &api.Versions{Versions: []api.Version{}}
 	out.Next, err = scan(ctx, c.Versions, q.Before, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (number int64, found int) {
-			if e := changeEntry(c, v, &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
+			if e := s.changeEntry(c, v, &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
 				out.Versions = append(out.Versions, api.Version{
 					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
 				})
@@ -165,15 +169,15 @@ func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.
 	if err != nil {
 		return nil, err
 	}
-	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.CallerOf(ctx))}, nil
+	return &api.Difference{From: q.From, To: q.To, Changes: s.itemChanges(list, auth.CallerOf(ctx))}, nil
 }
 
 // itemChanges converts for the API the changes that a caller may read, except those of records of applied files.
-func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
+func (s *Service) itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 	out := []api.ItemChange{}
 	for _, change := range list {
 		i := &change.After
-		if i.Kind == store.KindFile || !mayRead(caller, i) {
+		if i.Kind == store.KindFile || !s.mayRead(caller, i) {
 			continue
 		}
 		out = append(out, api.ItemChange{

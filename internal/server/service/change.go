@@ -51,7 +51,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 		return nil, err
 	}
 	for _, name := range []string{r.Name, cmp.Or(r.RenamedFrom, r.Name)} {
-		if err := auth.CallerOf(ctx).CheckLimit(name); err != nil {
+		if err := s.checkLimit(auth.CallerOf(ctx), name); err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +87,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 		if err != nil {
 			return nil, err
 		}
-		out := &api.Changed{Changes: itemChanges(changes, nil)} // a caller who may change it may see it
+		out := &api.Changed{Changes: s.itemChanges(changes, nil)} // a caller who may change it may see it
 		if out.Version, _ = c.Version(); r.DryRun || len(changes) == 0 {
 			return out, nil
 		}
@@ -160,7 +160,7 @@ func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version
 		return out, nil
 	}
 	if list, err := c.Between(ctx, version-1, version); err == nil {
-		out.Changes = itemChanges(list, auth.CallerOf(ctx))
+		out.Changes = s.itemChanges(list, auth.CallerOf(ctx))
 	}
 	return out, nil
 }
@@ -180,7 +180,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
 	}
 	for _, name := range r.Limits {
-		if err := caller.CheckLimit(name); err != nil {
+		if err := s.checkLimit(caller, name); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +191,12 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Changed{Changes: itemChanges(list, caller)}
+	for i := range list { // of limits with these names then, which may be names of other limits now
+		if !s.mayRead(caller, &list[i].After) {
+			return nil, fmt.Errorf("%w: %s may not touch all limits that had one of these names", auth.ErrForbidden, caller)
+		}
+	}
+	out := &api.Changed{Changes: s.itemChanges(list, caller)}
 	out.Version, _ = c.Version()
 	if r.DryRun {
 		return out, nil

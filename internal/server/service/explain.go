@@ -37,7 +37,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 		out.Allowed, out.Problem = !enforced, ProblemOf(problem)
 	}
 	for i := range m.Charges {
-		if err := auth.CallerOf(ctx).CheckLimit(m.Charges[i].Limit.Name()); err != nil {
+		if err := s.checkLimit(auth.CallerOf(ctx), m.Charges[i].Limit.Name()); err != nil {
 			return nil, err
 		}
 		out.Charges[i] = chargeOf(m, i)

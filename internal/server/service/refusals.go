@@ -8,7 +8,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
-	"github.com/headgate/headgate/internal/server/auth"
 )
 
 // Bounds on the refusals that are recorded, to explain why a key is refused.
@@ -64,8 +63,8 @@ func (r *refusals) replaceOldest(newest refusal) {
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// ofKey returns the last maxShownRefusals refusals of a key by limits that the caller may use, newest first; never nil.
-func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
+// ofKey returns the last maxShownRefusals refusals of a key by limits that include reports, newest first; never nil.
+func (r *refusals) ofKey(key string, include func(limit string) bool) []api.Refusal {
 	list := []api.Refusal{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +73,7 @@ func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
 		if f.limit == "" || len(list) == maxShownRefusals {  // no older refusals, or enough
 			break
 		}
-		if f.key == key && caller.CheckLimit(f.limit) == nil {
+		if f.key == key && include(f.limit) {
 			list = append(list, f.apiRefusal())
 		}
 	}

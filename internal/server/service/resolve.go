@@ -108,7 +108,7 @@ func (s *Service) limitOfCell(ctx context.Context, nameOrNotation string, noKey 
 // canonical notation. Limits that do not exist are forbidden too, so that nobody learns which limits exist.
 func (s *Service) permittedLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
 	if caller := auth.CallerOf(ctx); !caller.AllLimits() {
-		if forbidden := caller.CheckLimit(s.nameOf(nameOrNotation)); forbidden != nil {
+		if forbidden := s.checkLimit(caller, s.nameOf(nameOrNotation)); forbidden != nil {
 			return headgate.Limit{}, forbidden // without putting a notation in use
 		}
 	}

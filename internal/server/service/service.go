@@ -175,12 +175,11 @@ func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) 
 	}
 	list := &api.Limits{Limits: make([]api.Limit, 0, len(definitions))}
 	for _, l := range definitions {
-		name := nameFor(auth.CallerOf(ctx), &l)
-		if name == "" {
+		if s.checkLimit(auth.CallerOf(ctx), l.Name()) != nil {
 			continue
 		}
 		list.Limits = append(list.Limits, api.Limit{
-			Name: name, Limit: l.String(), Description: l.Description, Bound: l.Bound().String(),
+			Name: l.Name(), Limit: l.String(), Description: l.Description, Bound: l.Bound().String(),
 		})
 	}
 	return list, nil

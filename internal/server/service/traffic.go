@@ -42,7 +42,7 @@ func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 // were refused most. It calls hold with the number of keys before it reads what they use. It charges nothing.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
 	caller := auth.CallerOf(ctx)
-	include := func(limit string) bool { return caller.CheckLimit(limit) == nil }
+	include := func(limit string) bool { return s.checkLimit(caller, limit) == nil }
 	if q.Limit != "" {
 		l, err := s.existingLimit(ctx, q.Limit)
 		if err != nil {

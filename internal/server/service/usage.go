@@ -37,8 +37,10 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 	if err != nil {
 		return nil, err
 	}
+	caller := auth.CallerOf(ctx)
+	include := func(limit string) bool { return s.checkLimit(caller, limit) == nil }
 	out := &api.Usage{
-		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.ofKey(q.Key, auth.CallerOf(ctx)),
+		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.ofKey(q.Key, include),
 	}
 	for i := range used {
 		u := &used[i]
@@ -87,14 +89,12 @@ func (s *Service) queriedLimits(ctx context.Context, q *api.UsageQuery, hold fun
 			return nil, err
 		}
 		limits, err := s.cellLimits(ctx, q.Key)
-		return permittedLimits(caller, limits), err
+		return s.permittedLimits(caller, limits), err
 	}
 	for _, d := range definitions {
-		if name := nameFor(caller, &d); name != "" {
-			limits = append(limits, headgate.MustNamed(name)) // the key may have another limit by that name
-		}
+		limits = append(limits, headgate.MustNamed(d.Name())) // the key may have another limit by that name
 	}
-	if limits = permittedLimits(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
+	if limits = s.permittedLimits(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
 			len(limits), api.MaxCharges)
 	}
@@ -102,8 +102,8 @@ func (s *Service) queriedLimits(ctx context.Context, q *api.UsageQuery, hold fun
 }
 
 // permittedLimits removes the limits that a caller may not use from a list, in place.
-func permittedLimits(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
-	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.CheckLimit(l.Name()) != nil })
+func (s *Service) permittedLimits(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
+	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return s.checkLimit(caller, l.Name()) != nil })
 }
 
 // cellLimits returns the limits of a key's first store.DefaultMax cells. Without a catalog all of them are notations.
