@@ -68,6 +68,16 @@ func TestSQLFollowsALimitThatWasRenamed(t *testing.T) {
 			t.Errorf("%s: got %v, want code %s", sql, err, code)
 		}
 	}
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('self', 'renamed from self'), ('third', 'renamed from signin')`)
+	for name, want := range map[string]string{
+		"self":  `unknown limit: "self" is renamed from "self", which is itself renamed from self`,
+		"third": `unknown limit: "third" is renamed from "signin", which is itself renamed from login`,
+	} {
+		_, err := conn.Exec(t.Context(), `select headgate.take($1, 'k')`, name)
+		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Message != want {
+			t.Errorf("%s, a name of a name: got %v, want %s", name, err, want)
+		}
+	}
 	mustExec(t, conn, `delete from headgate.limits where name = 'login'`)
 	_, err = conn.Exec(t.Context(), `select headgate.take('signin', 'k')`)
 	const want = `unknown limit: "login" is not in headgate.limits`

@@ -84,13 +84,17 @@ begin
         if not found then
             perform headgate_internal.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
         elsif r.rule like 'renamed from %' then
-            r := headgate_internal.find_N(substring(r.rule from 14), key, now);
-            name := r.name; c := r.c; since := r.since; lapse := r.lapse; applied := r.applied;
-            return;
+            name := substring(r.rule from 14);
+            select l.compiled, l.varies, l.rule into r from headgate.limits l where l.name = find_N.name;
+            if not found then
+                perform headgate_internal.fail_N(format('unknown limit: "%s" is not in headgate.limits', name));
+            elsif r.rule like 'renamed from %' then -- a row by hand; it may be part of a circle
+                perform headgate_internal.fail_N(format('unknown limit: "%s" is renamed from "%s", which is itself %s', rule, name, r.rule));
+            end if;
         end if;
         c := r.compiled;
         if r.varies <> 0 and key is not null then
-            r := headgate_internal.resolve_N(rule, key, r.varies, now, c);
+            r := headgate_internal.resolve_N(name, key, r.varies, now, c);
             c := r.c; since := r.since; lapse := r.lapse; applied := r.applied;
         end if;
     elsif headgate_internal.headroom_N(rule) is not null then
