@@ -125,6 +125,9 @@ func (m *migrator) migrate(ctx context.Context) error {
 		}
 		return err
 	}
+	if err := m.renewRuleCheck(ctx); err != nil {
+		return err
+	}
 	if err := m.installProcedures(ctx, &installed); err != nil {
 		return err
 	}
@@ -165,6 +168,25 @@ func (m *migrator) makeTables(ctx context.Context, applied int) error {
 		m.addLine("applied %s", t[0].file)
 	}
 	return nil
+}
+
+// renewRuleCheck replaces the check of rules that an older binary made, which knows neither notify nor other names.
+func (m *migrator) renewRuleCheck(ctx context.Context) error {
+	var isOld bool
+	err := m.conn.QueryRowContext(ctx, `SELECT COUNT(*) > 0 FROM information_schema.check_constraints WHERE
+		constraint_schema = DATABASE() AND constraint_name = 'headgate_rule_is_a_limit' AND
+		check_clause NOT LIKE '%renamed from%'`).Scan(&isOld)
+	if err != nil || !isOld {
+		return err
+	}
+	const add = "constraint headgate_rule_is_a_limit"
+	i := slices.IndexFunc(m.tables[0], func(s ddl) bool { return s.name == "headgate_limits" })
+	_, check, _ := strings.Cut(m.tables[0][i].text, add)
+	check, _, _ = strings.Cut(check, "\n) engine")
+	if _, err = m.conn.ExecContext(ctx, "ALTER TABLE headgate_limits DROP "+add+", ADD "+add+check); err == nil {
+		m.addLine("replaced the check of rules in headgate_limits")
+	}
+	return err
 }
 
 // installProcedures installs the procedures and views, unless the database has the same ones: first the private

@@ -68,12 +68,37 @@ func TestProceduresFollowALimitThatWasRenamed(t *testing.T) {
 	if d, err := limiter.Allow(t.Context(), headgate.MustNamed("other"), "q"); err != nil || d.Remaining != 2 {
 		t.Errorf("a name that a row gives: got %+v, %v; want 2 left", d, err)
 	}
-	mustExec(t, db, "INSERT INTO headgate_limits (name, rule) VALUES ('third', 'renamed from other'), ('own', 'renamed from own')")
-	mustExec(t, db, "DELETE FROM headgate_limits WHERE name = 'login'")
-	for _, name := range []string{"signin", "third", "own"} { // of a limit that was removed, of another name, of none
-		got, want := rowText(t, db, "CALL headgate_take('"+name+"', 'k', 1)"), `unknown limit: "`+name+`" is not in headgate_limits`
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
+	mustExec(t, db, "INSERT INTO headgate_limits (name, rule) VALUES ('self', 'renamed from self'), ('third', 'renamed from signin')")
+	for _, name := range []string{"self", "third"} {
+		want := `unknown limit: "` + name + `" is not in headgate_limits`
+		if got := rowText(t, db, "CALL headgate_take('"+name+"', 'k', 1)"); got != want {
+			t.Errorf("a name of a name: got %s, want %s", got, want)
 		}
+	}
+	if got := rowText(t, db, "INSERT INTO headgate_limits (name, rule) VALUES ('blank', 'renamed from login ')"); !strings.Contains(got, "renamed") {
+		t.Errorf("a name with a blank after it: got %s", got)
+	}
+	mustExec(t, db, "DELETE FROM headgate_limits WHERE name = 'login'")
+	if got := rowText(t, db, "CALL headgate_take('signin', 'k', 1)"); got != `unknown limit: "signin" is not in headgate_limits` {
+		t.Errorf("a name of a limit that was removed: got %s", got)
+	}
+}
+
+// TestMigrateRenewsTheCheckOfRules migrates a database with the check that older binaries made, which refused a limit
+// that is another name of one.
+func TestMigrateRenewsTheCheckOfRules(t *testing.T) {
+	t.Parallel()
+	db, s := openDBAndStore(t)
+	mustExec(t, db, "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_rule_is_a_limit, "+
+		"ADD CONSTRAINT headgate_rule_is_a_limit CHECK (rule REGEXP '^[[:blank:]]*(token-bucket )?[0-9]+/[0-9a-z]+$')")
+	for _, want := range []string{"replaced the check of rules in headgate_limits", "nothing to do"} {
+		report, err := s.Migrate(t.Context())
+		if err != nil || !strings.Contains(strings.Join(report, "\n"), want) {
+			t.Fatalf("got %q, %v; want %s", report, err, want)
+		}
+	}
+	storetest.Define(t, s, store.Item{Name: "login", Text: "token-bucket 5/1m notify 80%,90%"}, store.Item{Name: "signin", Text: "renamed from login"})
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_limits (name, rule) VALUES ('bad', 'no limit')"); err == nil {
+		t.Error("a rule that is no limit was inserted")
 	}
 }

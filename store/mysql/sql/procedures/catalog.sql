@@ -65,7 +65,7 @@ begin
     if name = '' or name regexp '[^a-z0-9_.-]' or left(name, 1) regexp '[^a-z]' then
         call headgate_fail_N(concat('name: "', name, '" is not a name such as login or api.v2: a-z first, then a-z, 0-9, _, . and -'));
     end if;
-    if rule not like 'renamed from %' then
+    if rule not regexp '^renamed from [a-z][a-z0-9_.-]*$' then
         call headgate_compile_N(rule, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     end if;
 end

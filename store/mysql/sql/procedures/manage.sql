@@ -49,7 +49,8 @@ begin
     declare base, own varchar(255) character set utf8mb4 collate utf8mb4_bin;
     call headgate_text_N('key', `key`, 512);
     select l.name, l.rule into limit_name, base from headgate_limits n
-    join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name) and l.rule not like 'renamed from %' where n.name = limit_name;
+    join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name)
+    where n.name = limit_name and l.rule not like 'renamed from %';
     if base is null then
         call headgate_fail_N(concat('limit_name: "', limit_name, '" is not in headgate_limits'));
     elseif rule is not null then

@@ -66,8 +66,8 @@ begin
     set applied = '', since = 0, lapse = 0;
     select l.name, l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone, v.kinds
     into name, notation, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, kinds
-    from headgate_limits n join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name) and l.rule not like 'renamed from %'
-    left join headgate_catalog_version v on v.only_one = 1 where n.name = rule;
+    from headgate_limits n join headgate_limits l on l.name = if(n.rule like 'renamed from %', substring(n.rule, 14), n.name)
+    left join headgate_catalog_version v on v.only_one = 1 where n.name = rule and l.rule not like 'renamed from %';
     if notation is not null then
         if compiled is null or compiled <> notation then
             call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
