@@ -84,7 +84,6 @@ var (
 	callAudit    = newCall(http.MethodGet, "/v1/audit", (*service.Service).Audit)
 	callCells    = newCall(http.MethodGet, "/v1/cells", (*service.Service).Cells)
 	callVersions = newCall(http.MethodGet, "/v1/versions", (*service.Service).Versions)
-	callLimits   = newCall(http.MethodGet, "/v1/limits", (*service.Service).Limits)
 	callCatalog  = newCall(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
 	callInspect  = newCall(http.MethodPost, "/v1/inspect",
 		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
@@ -125,22 +124,51 @@ func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		limit, err := c.Get(name)
-		if err != nil {
+		if _, err := c.Get(name); err != nil {
 			return "", err
 		}
-		return limit.Explain(), nil
+		d, _ := c.Lookup(name)
+		return addNewName(d.Explain(), d.RenamedTo), nil
 	}
 	c, err := callCatalog(ctx, s, nil)
 	if err != nil {
 		return "", err
 	}
 	for i := range c.Limits {
-		if c.Limits[i].Name == name {
-			return c.Limits[i].Explain, nil
+		if l := &c.Limits[i]; l.Name == name || l.RenamedTo == name {
+			return addNewName(l.Explain, l.RenamedTo), nil
 		}
 	}
 	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
+}
+
+// addNewName adds to sentences about a limit the name that it was given, if it was renamed.
+func addNewName(sentences, name string) string {
+	if name == "" {
+		return sentences
+	}
+	return fmt.Sprintf("%s\n%-10s %s", sentences, "renamed to", name)
+}
+
+// cellsOf returns the name of the cells of a limit, which overrides and decisions have; an unknown name as it is.
+func cellsOf(ctx context.Context, s backend, name string) (string, error) {
+	if s.local != nil {
+		c, err := s.names.StoreCatalog()
+		if err != nil {
+			return "", err
+		}
+		return c.CellsOf(name), nil
+	}
+	c, err := callCatalog(ctx, s, nil)
+	if err != nil {
+		return "", err
+	}
+	for i := range c.Limits {
+		if c.Limits[i].RenamedTo == name {
+			return c.Limits[i].Name, nil
+		}
+	}
+	return name, nil
 }
 
 // serverOf returns the URL of the server to call, or "" for a store. A flag that names a store overrides an environment

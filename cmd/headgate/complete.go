@@ -48,12 +48,15 @@ func completeArgs(completers ...completer) cobra.CompletionFunc {
 }
 
 func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
-	list, err := callLimits(cmd.Context(), s, nil)
+	list, err := callCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}
 	for _, limit := range list.Limits {
 		names = append(names, limit.Name)
+		if limit.RenamedTo != "" {
+			names = append(names, limit.RenamedTo)
+		}
 	}
 	return names
 }

@@ -167,13 +167,13 @@ const maxBlock = 3660 * 24 * time.Hour
 // checkUses returns the rows that can be imported, and the number of those that it leaves out: what concurrency limits
 // have in use is leases. It returns an error if a limit is unknown to the store, or if a row makes no sense.
 func checkUses(ctx context.Context, s backend, uses []api.Status) (kept []api.Status, skipped int, err error) {
-	named, err := callLimits(ctx, s, nil)
+	named, err := callCatalog(ctx, s, nil)
 	if err != nil {
 		return nil, 0, err
 	}
 	notations := make(map[string]string, len(named.Limits))
 	for _, l := range named.Limits {
-		notations[l.Name] = l.Limit
+		notations[l.Name], notations[cmp.Or(l.RenamedTo, l.Name)] = l.Limit, l.Limit
 	}
 	for _, u := range uses {
 		limit, err := headgate.Parse(cmp.Or(notations[u.Limit], u.Limit))

@@ -181,6 +181,12 @@ func (o *overrideFlags) limitOf(args []string) string {
 // find returns all overrides, or the overrides of the given key, limit or both.
 func (o *overrideFlags) find(cmd *cobra.Command, s backend, args []string) ([]overrideLine, error) {
 	lines, limit := []overrideLine{}, o.limitOf(args)
+	if limit != "" {
+		var err error
+		if limit, err = cellsOf(cmd.Context(), s, limit); err != nil {
+			return nil, err
+		}
+	}
 	add := func(l overrideLine) int {
 		if (limit == "" || l.Limit == limit) &&
 			(len(args) < 1 || l.Key == args[0] || l.Prefix && strings.HasPrefix(args[0], l.Key)) {
@@ -192,7 +198,7 @@ func (o *overrideFlags) find(cmd *cobra.Command, s backend, args []string) ([]ov
 		err := o.findAtServer(cmd.Context(), s, add)
 		return lines, err
 	}
-	err := o.findInStore(cmd.Context(), s, args, add)
+	err := o.findInStore(cmd.Context(), s, args, limit, add)
 	return lines, err
 }
 
@@ -220,7 +226,9 @@ func (o *overrideFlags) findAtServer(ctx context.Context, s backend, add func(ov
 }
 
 // findInStore calls add with the overrides in a store that args select, and perhaps with others. Some may be over.
-func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []string, add func(overrideLine) int) error {
+func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []string, limit string,
+	add func(overrideLine) int,
+) error {
 	c, err := s.names.StoreCatalog()
 	if err != nil {
 		return err
@@ -231,7 +239,7 @@ func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []strin
 	}
 	var keyOverrides []catalog.Override
 	if len(args) == 0 {
-		keyOverrides, err = c.Overrides(ctx, o.limit, "", o.maxLines)
+		keyOverrides, err = c.Overrides(ctx, limit, "", o.maxLines)
 	} else {
 		var limits []string
 		for _, l := range c.List() {
