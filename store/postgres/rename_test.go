@@ -16,7 +16,8 @@ func TestSQLFollowsALimitThatWasRenamed(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('login', 'sliding-log 9/1h history 1d')`)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('login', 'sliding-log 9/1h history 1d'), ('api', '9/1h')`)
+	mustExec(t, conn, `insert into headgate.catalog (kind, name, key, text) values ('override', 'web', 'k', '5/1h')`) // of a former limit
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,12 @@ func TestSQLFollowsALimitThatWasRenamed(t *testing.T) {
 	if _, err := c.Rename(t.Context(), catalog.By{}, "login", "signin"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.Rename(t.Context(), catalog.By{}, "api", "web"); err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct{ sql, want string }{
+		{`select concat_ws(' ', limit_name, remaining) from headgate.take('web', 'k')`, "api 8"},
+		{`select concat_ws(' ', limit_name, remaining) from headgate.take('api', 'k')`, "api 7"},
 		{`select concat_ws(' ', limit_name, remaining) from headgate.take('login', 'k')`, "login 8"},
 		{`select concat_ws(' ', limit_name, remaining) from headgate.take('signin', 'k')`, "login 7"},
 		{`select concat_ws(' ', limit_name, remaining) from headgate.take('signin keep 2', 'k')`, "login 6"},
@@ -33,7 +39,7 @@ func TestSQLFollowsALimitThatWasRenamed(t *testing.T) {
 		{`select concat_ws(' ', limit_name, replayed) from headgate.take_once('id', 'login', 'k')`, "login t"},
 		{`select string_agg(limit_name || ' ' || remaining, ',') from headgate.take_all(array['login', 'signin'], array['k', 'k'], array[1, 1])`, "login 4,login 3"},
 		{`select count(*)::text from headgate.attempts('signin', 'k')`, "6"},
-		{`select string_agg(limit_name, ',') from headgate.levels where key = 'k'`, "login"},
+		{`select string_agg(limit_name, ',') from headgate.levels where key = 'k' and limit_name <> 'api'`, "login"},
 		{`select concat_ws(' ', headgate.block('signin', 'k', '1 h') is not null, headgate.unblock('login', 'k'))`, "t t"},
 		{`select headgate.reset('signin', 'k')::text`, "true"},
 		{`select string_agg(distinct limit_name, ',') from headgate.actions`, "login"},

@@ -356,7 +356,7 @@ begin
     if varies_ <> 0 then
         f := headgate_internal.find_N(rule, key);
         timed := f.since <> 0 or f.lapse <> 0;
-        c := f.c;
+        c := f.c; name_ := f.name; -- another name has overrides if a limit had that name before
     end if;
     credits := cost * c.params[{limit.unit}];
     if not timed and (c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 or c.params[{limit.kind}] = 2) and credits between 1 and c.params[{limit.capacity}]
