@@ -1,8 +1,10 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -191,11 +193,17 @@ func itemsAfter(ctx context.Context, backend store.Catalog, kind store.Kind, aft
 // remove removes an item. If there is none, the error is headgate.ErrInvalid with this field and problem.
 func (c *Catalog) remove(ctx context.Context, by By, id store.Item, field, problem string) (int64, error) {
 	return c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
-		id.Name = current.aliases.cells(id.Name)
-		_, found, err := c.backend().Items(ctx, []store.Item{id})
-		if err == nil && len(found) == 0 {
-			err = headgate.Invalid(field, "%s", problem)
+		ids := []store.Item{id}
+		if cells := current.aliases.cells(id.Name); cells != id.Name {
+			ids[0].Name = cells
+			ids = append(ids, id) // of a former limit of that name
 		}
-		return []store.Item{removed(id)}, err
+		_, found, err := c.backend().Items(ctx, ids)
+		for _, id := range ids {
+			if slices.ContainsFunc(found, func(i store.Item) bool { return i.ID() == id }) {
+				return []store.Item{removed(id)}, nil
+			}
+		}
+		return nil, cmp.Or(err, headgate.Invalid(field, "%s", problem))
 	})
 }

@@ -224,7 +224,9 @@ func TestBothNamesReachOneCell(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mustSet(t, c, catalog.Definition{Limit: window("login", 2)})
+		mustSet(t, c, catalog.Definition{Limit: window("login", 2)}, catalog.Definition{Limit: window("signin", 9)})
+		must(c.Override(ctx, by, catalog.Override{Limit: window("signin", 9), Key: "k"}))
+		must(c.Remove(ctx, by, "signin")) // its override stays, and is not of the limit that gets the name
 		must(c.SetPlans(ctx, by, catalog.Plan{Name: "pro", Limits: []headgate.Limit{window("login", 3)}}))
 		must(c.Override(ctx, by, catalog.Override{Limit: window("login", 4), Key: "old"}))
 		must(c.Rename(ctx, by, "login", "signin"))
@@ -254,8 +256,9 @@ func TestBothNamesReachOneCell(t *testing.T) {
 		}
 		must(c.RemoveOverride(ctx, by, "signin", "old", false))
 		must(c.RemoveOverride(ctx, by, "login", "new", false))
-		if history, err := c.History(ctx, "signin", 100); err != nil || len(history) != 8 {
-			t.Errorf("got %d versions about signin, %v; want all 8", len(history), err)
+		must(c.RemoveOverride(ctx, by, "signin", "k", false))
+		if history, err := c.History(ctx, "signin", 100); err != nil || len(history) != 11 {
+			t.Errorf("got %d versions about signin, %v; want all 11", len(history), err)
 		}
 		if st, err := limiter.Inspect(ctx, headgate.MustNamed("signin"), "k"); err != nil || st.Used.Float64() != 2 {
 			t.Errorf("inspected by the new name: got %+v, %v; want 2 used", st, err)
