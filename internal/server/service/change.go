@@ -193,7 +193,8 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	}
 	for i := range list { // of limits with these names then, which may be names of other limits now
 		if !s.mayRead(caller, &list[i].After) {
-			return nil, fmt.Errorf("%w: %s may not touch all limits that had one of these names", auth.ErrForbidden, caller)
+			return nil, fmt.Errorf("%w: %s may not touch all limits that had one of these names", auth.ErrForbidden,
+				caller)
 		}
 	}
 	out := &api.Changed{Changes: s.itemChanges(list, caller)}
