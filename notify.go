@@ -79,8 +79,9 @@ func notifySuffix(thresholds [4]uint8) string {
 	return s
 }
 
-// markLimit is the limit of the cells that mark what was told. No limit has this name, and no notation is like it.
-const markLimit = "(notified)"
+// MarkLimit is the limit of the cells that mark what was told. No limit has this name, and no notation is like it. In a
+// list of cells it comes after all limits: there may be more marks than other cells.
+const MarkLimit = "~notified"
 
 // markSlack is how many microseconds a mark of a window outlasts the window, at least: the server that has the mark may
 // have a clock that is so much ahead.
@@ -189,7 +190,7 @@ func markOp(op *law.Op, out *law.Outcome, percent uint8, group uint32) law.Op {
 	name := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s %s", percent, end, len(c.Limit), c.Limit, c.Key))
 	return law.Op{
 		Verb: law.Take, Group: group, Cost: 1, Count: 1,
-		Cell:   law.Cell{Limit: markLimit, Key: hex.EncodeToString(name[:16])},
+		Cell:   law.Cell{Limit: MarkLimit, Key: hex.EncodeToString(name[:16])},
 		Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: step, Drain: law.Max},
 	}
 }

@@ -191,8 +191,8 @@ func TestACrossingSaysWhatWasCrossed(t *testing.T) {
 		t.Errorf("told %+v, want %+v", told.list, want)
 	}
 	list, err := l.List(t.Context(), store.Query{Max: 10}, day)
-	if err != nil || len(list) != 3 || list[0].Limit != "(notified)" || list[0].EmptyAt.Before(list[1].EmptyAt) {
-		t.Errorf("cells %+v, %v; want the mark first, which lives as long as the window", list, err)
+	if err != nil || len(list) != 3 || list[2].Limit != headgate.MarkLimit || list[2].EmptyAt.Before(list[0].EmptyAt) {
+		t.Errorf("cells %+v, %v; want the mark last, which lives as long as the window", list, err)
 	}
 }
 
@@ -244,7 +244,7 @@ type failingMarks struct {
 }
 
 func (s failingMarks) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if ops[0].Cell.Limit != "(notified)" {
+	if ops[0].Cell.Limit != headgate.MarkLimit {
 		return s.Store.Apply(ctx, ops, outs)
 	}
 	if s.blocks {

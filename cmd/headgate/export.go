@@ -81,7 +81,8 @@ func (e *exportFlags) run(cmd *cobra.Command) error {
 }
 
 // writeKeys writes the selected keys, with the figures of what is in force: a plan or an override may drain more slowly
-// than the limit, so where there are any, each key is looked up.
+// than the limit, so where there are any, each key is looked up. Marks of what was told are left out: import could not
+// charge them.
 func (e *exportFlags) writeKeys(cmd *cobra.Command, s backend, write func(any, []string) error) error {
 	ctx := cmd.Context()
 	load := (*keyUse).loadRetry
@@ -91,6 +92,9 @@ func (e *exportFlags) writeKeys(cmd *cobra.Command, s backend, write func(any, [
 		load = (*keyUse).loadInForce
 	}
 	return e.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		if u.Limit == headgate.MarkLimit {
+			return true, nil
+		}
 		if err := load(u, ctx, s); err != nil || e.refusing && !u.Refused {
 			return true, err
 		}

@@ -65,7 +65,7 @@ func TestImportGivesNoSecondBurst(t *testing.T) {
 	for _, format := range []string{"csv", "jsonl"} {
 		old, target := newSQLiteURL(t), newSQLiteURL(t)
 		notations := []string{
-			"token-bucket 300/30d", "leaky-bucket 300/30d", "gcra 300/30d burst 300", "fixed-window 300/30d from-first",
+			"token-bucket 300/30d notify 1%", "leaky-bucket 300/30d", "gcra 300/30d burst 300", "fixed-window 300/30d from-first",
 			"sliding-window 300/30d", "sliding-log 300/30d",
 		}
 		passed := make([]int64, len(notations))
