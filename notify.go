@@ -83,9 +83,10 @@ func notifySuffix(thresholds [4]uint8) string {
 // list of cells it comes after all limits: there may be more marks than other cells.
 const MarkLimit = "~notified"
 
-// markSlack is how many microseconds a mark of a window outlasts the window, at least: the server that has the mark may
-// have a clock that is so much ahead.
-const markSlack = 60_000_000
+// maxMarkSlack is how many microseconds a mark of a window outlasts the window, in case the clock of the server that has
+// the mark steps forward. A mark of a shorter window outlasts it by the length of a window: a key of 1/1s would have 60
+// marks at a time.
+const maxMarkSlack = 60_000_000
 
 // candidate is a threshold that an op has crossed.
 type candidate struct {
@@ -178,16 +179,17 @@ func chargedCredits(op *law.Op, out *law.Outcome) int64 {
 }
 
 // markOp returns the op that marks a threshold as told, which is refused if it is marked. Each window has a mark of its
-// own, named by its end.
+// own, named by its end, and so has each amount of the limit: who gets a higher one in the window is told of that too.
 func markOp(op *law.Op, out *law.Outcome, percent uint8, group uint32) law.Op {
 	p := &op.Params
 	end, step := int64(0), p.DrainTime()
 	if p.Kind == law.Window || p.Kind == law.Bucket && p.Drain == law.Max {
 		end = out.State.EmptyAt
-		step = max(0, end-out.Clock) + markSlack
+		step = max(0, end-out.Clock) + min(p.Step, maxMarkSlack)
 	}
 	c := &op.Cell
-	name := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s %s", percent, end, len(c.Limit), c.Limit, c.Key))
+	name := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %d %s %s", percent, end, costOf(p.Capacity, p, false),
+		len(c.Limit), c.Limit, c.Key))
 	return law.Op{
 		Verb: law.Take, Group: group, Cost: 1, Count: 1,
 		Cell:   law.Cell{Limit: MarkLimit, Key: hex.EncodeToString(name[:16])},

@@ -196,6 +196,54 @@ func TestACrossingSaysWhatWasCrossed(t *testing.T) {
 	}
 }
 
+// TestAHigherAmountIsToldAnew raises the amount of a limit within a window, as an override or a plan does, changes its
+// steps of cost, and lowers it again.
+func TestAHigherAmountIsToldAnew(t *testing.T) {
+	t.Parallel()
+	l, told := newNotifying(memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read}))
+	for _, tt := range []struct{ notation, cost, want string }{
+		{"fixed-window 100/month notify 80%,100%", "100", "80 100"},
+		{"fixed-window 1000/month notify 80%,100%", "700", "80"},
+		{"fixed-window 1000/month scale 6 notify 80%,100%", "200", "100"},
+		{"fixed-window 1000/month notify 80%,100%", "-500", ""},
+		{"fixed-window 1000/month notify 80%,100%", "400", ""},
+		{"fixed-window 100/month notify 80%,100%", "100", ""},
+	} {
+		c := headgate.Charge{Limit: headgate.MustParseNamed("quota", tt.notation), Key: "k"}
+		var err error
+		if refund, is := strings.CutPrefix(tt.cost, "-"); is {
+			c.Cost = headgate.MustCost(refund)
+			_, err = l.Refund(t.Context(), c)
+		} else {
+			c.Cost = headgate.MustCost(tt.cost)
+			_, err = l.Debit(t.Context(), c)
+		}
+		if got := told.take(); err != nil || got != tt.want {
+			t.Errorf("%s of %s: told %q, want %q; %v", tt.cost, tt.notation, got, tt.want, err)
+		}
+	}
+}
+
+// TestMarksOfShortWindows checks that a busy key does not keep a minute of marks.
+func TestMarksOfShortWindows(t *testing.T) {
+	t.Parallel()
+	c := newClock("2026-03-01T12:00:00Z")
+	s := memory.New(&memory.Config{Clock: c.read, Names: true})
+	l, told := newNotifying(s)
+	for range 100 {
+		if _, err := l.Allow(t.Context(), headgate.MustParse("fixed-window 1/1s notify 100%"), "k"); err != nil {
+			t.Fatal(err)
+		}
+		c.advance(time.Second)
+		if _, err := s.Sweep(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := l.List(t.Context(), store.Query{}); err != nil || len(list) > 3 || len(told.list) != 100 {
+		t.Errorf("%d cells, told %d times, %v; want at most 3, and 100", len(list), len(told.list), err)
+	}
+}
+
 // TestRefusedRequestsTellNothing checks a request of which one charge fits and crosses, and the other does not fit.
 func TestRefusedRequestsTellNothing(t *testing.T) {
 	t.Parallel()
