@@ -12,6 +12,49 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
+// secretFlag returns a flag with a file that has a secret.
+func secretFlag(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "notify-secret=" + file
+}
+
+// TestAReceiverThatHangsDoesNotKeepTheStoreOpen stops a server while a receiver hangs: the store is closed before the
+// event is given up.
+func TestAReceiverThatHangsDoesNotKeepTheStoreOpen(t *testing.T) {
+	t.Parallel()
+	hangs, givenUp := make(chan bool), make(chan bool)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		close(hangs)
+		<-r.Context().Done()
+		close(givenUp)
+	}))
+	defer receiver.Close()
+	file := filepath.Join(t.TempDir(), "headgate.db")
+	s := startServer(t, "limits: {login: 'fixed-window 1/30d notify 50%'}\n", "store=sqlite:"+filepath.ToSlash(file),
+		"notify-url="+receiver.URL, secretFlag(t))
+	if d, status := s.take(t, "login", "alice"); status != http.StatusOK || d.Crossed != 50 {
+		t.Errorf("status %d, %+v", status, d)
+	}
+	<-hangs
+	s.stop()
+	await.Until(t, "the end of the store", func() bool { // which removes this file
+		_, err := os.Stat(file + "-wal")
+		return os.IsNotExist(err)
+	})
+	select {
+	case <-givenUp:
+		t.Error("the event was given up first")
+	default:
+	}
+	if err := await.Receive(t, "the end", s.served); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestACrossingIsToldEverywhere checks the answer, the log, the metric and the webhook of a crossing.
 func TestACrossingIsToldEverywhere(t *testing.T) {
 	t.Parallel()
@@ -24,11 +67,7 @@ func TestACrossingIsToldEverywhere(t *testing.T) {
 		events <- string(body)
 	}))
 	defer receiver.Close()
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := startServer(t, "limits: {login: 'fixed-window 4/30d from-first notify 50%'}\n", "notify-url="+receiver.URL, "notify-secret="+secret)
+	s := startServer(t, "limits: {login: 'fixed-window 4/30d from-first notify 50%'}\n", "notify-url="+receiver.URL, secretFlag(t))
 	for i, want := range []int{0, 50, 0} {
 		if d, status := s.take(t, "login", "alice"); status != http.StatusOK || d.Crossed != want {
 			t.Errorf("request %d: status %d, %+v, want %d", i, status, d, want)

@@ -133,15 +133,20 @@ func (srv *server) serve(ctx context.Context) error {
 	})
 	srv.metrics.Watch(s, limits)
 	srv.configFiles.setCatalog(limits)
-	end := func() { limits.Close(); s.Close() }
-	defer func() { runWithTimeout(end, srv.Pauses.Close, log) }()
+	end, stopNotifying := func() { limits.Close(); s.Close() }, func() {}
+	defer func() { // both at once, so that a receiver that hangs does not keep the store open
+		var notifying sync.WaitGroup
+		notifying.Go(stopNotifying)
+		runWithTimeout(end, srv.Pauses.Close, log)
+		notifying.Wait()
+	}()
 	endpoints, err := srv.listen(ctx)
 	if err != nil {
 		return err
 	}
 	names := &earlyNames{limits, srv.File, opened, srv.configFiles.hasLostLimits}
-	service, limiter, stopNotifying := srv.service(s, names, log)
-	defer stopNotifying()
+	service, limiter, stop := srv.service(s, names, log)
+	stopNotifying = stop
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
 	service.UseFiles(&srv.configFiles.rules, &srv.configFiles.prices)
