@@ -84,14 +84,14 @@ func (r *Reader) Count(s Setting) int {
 	})
 }
 
-// URL returns a URL of http or https; empty if it is not set.
+// URL returns a URL of http or https; empty if it is not set. An error does not repeat it: it may have a secret.
 func (r *Reader) URL(s Setting) string {
-	return read(r, s, "", "a URL such as https://example.com/hook", func(text string) (string, error) {
+	return read(r, s, "", "", func(text string) (string, error) {
 		u, err := url.Parse(text)
-		if err == nil && (u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
-			err = errors.New("no host, or another scheme")
+		if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return "", errors.New("is not a URL such as https://example.com/hook")
 		}
-		return text, err
+		return text, nil
 	})
 }
 

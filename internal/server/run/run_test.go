@@ -167,7 +167,9 @@ func TestServeReturnsErrorsOfSettings(t *testing.T) {
 		{"deadline=soon", "deadline"},
 		{"envoy-headers=draft", "envoy: is missing"},
 		{"notify-url=https://ops.example", "notify_url: and notify_secret stand together"},
-		{"notify-url=ops.example", `"ops.example" is not a URL such as https://example.com/hook`},
+		{"notify-url=ops.example", "notify-url: is not a URL such as https://example.com/hook"},
+		{"notify-url=http://:80", "notify-url: is not a URL such as https://example.com/hook"},
+		{"notify-url=ftp://ops:secret@example.com", "notify-url: is not a URL such as https://example.com/hook"},
 	} {
 		s := startServer(t, "{}\n", tt.setting)
 		err := await.Receive(t, tt.setting, s.served)
