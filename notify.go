@@ -18,8 +18,9 @@ import (
 //
 // The process that made the charge tells it, by [Decision].Crossed and to a [CrossingObserver]. It marks in the store
 // what it tells, so that all processes tell a threshold of a key once in a window. Limits that have no windows tell it
-// at most once in the time in which a full key drains. If the mark cannot be set, the threshold is told all the same,
-// and may be told again. Decisions made without the store, replays of an id and callers of SQL functions tell nothing.
+// at most once in the time in which a full key drains. If the amount of the limit changes, the threshold is told anew.
+// If the mark cannot be set, it is told all the same, and may be told again. Decisions made without the store, replays
+// of an id and callers of SQL functions tell nothing.
 type Crossing struct {
 	Limit, Key     string
 	Percent        int  // the threshold
@@ -164,7 +165,8 @@ func canTell(ops []law.Op, outs []law.Outcome) bool {
 
 // chargedCredits returns the credits by which an admitted op has raised the level of its cell; less than 0 if it has
 // lowered it. For an extension, of which the outcome tells the sum alone, it is that sum: what was crossed before has a
-// mark.
+// mark. That may be over, unless the limit is a fixed window: then an extension can tell a threshold again though the
+// level was not below it since.
 func chargedCredits(op *law.Op, out *law.Outcome) int64 {
 	switch {
 	case out.Replayed || out.Via != law.ViaStore:
