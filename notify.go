@@ -84,9 +84,9 @@ func notifySuffix(thresholds [4]uint8) string {
 // list of cells it comes after all limits: there may be more marks than other cells.
 const MarkLimit = "~notified"
 
-// maxMarkSlack is how many microseconds a mark of a window outlasts the window, in case the clock of the server that has
-// the mark steps forward. A mark of a shorter window outlasts it by the length of a window: a key of 1/1s would have 60
-// marks at a time.
+// maxMarkSlack is how many microseconds a mark of a window outlasts the window, in case the clock of the server that
+// has the mark steps forward. A mark of a shorter window outlasts it by the length of a window: else a key of 1/1s had
+// 60 marks at a time.
 const maxMarkSlack = 60_000_000
 
 // candidate is a threshold that an op has crossed.

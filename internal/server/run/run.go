@@ -134,12 +134,7 @@ func (srv *server) serve(ctx context.Context) error {
 	srv.metrics.Watch(s, limits)
 	srv.configFiles.setCatalog(limits)
 	end, stopNotifying := func() { limits.Close(); s.Close() }, func() {}
-	defer func() { // both at once, so that a receiver that hangs does not keep the store open
-		var notifying sync.WaitGroup
-		notifying.Go(stopNotifying)
-		runWithTimeout(end, srv.Pauses.Close, log)
-		notifying.Wait()
-	}()
+	defer func() { srv.close(end, stopNotifying, log) }()
 	endpoints, err := srv.listen(ctx)
 	if err != nil {
 		return err
@@ -283,6 +278,15 @@ func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) 
 	svc = service.New(limiter, srv.File, names)
 	svc.UseTraffic(recent)
 	return svc, limiter, stop
+}
+
+// close closes the store by end and the sender of events, both at once: a receiver that hangs does not keep the store
+// open.
+func (srv *server) close(end, stopNotifying func(), log *slog.Logger) {
+	var notifying sync.WaitGroup
+	notifying.Go(stopNotifying)
+	runWithTimeout(end, srv.Pauses.Close, log)
+	notifying.Wait()
 }
 
 // runWithTimeout runs end, and returns after a timeout if end does not return.
