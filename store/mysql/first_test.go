@@ -167,7 +167,7 @@ func TestInvalidAlternativesByCall(t *testing.T) {
 		numbered("1", `"x"`):    "charges[1]: " + alternative,
 		numbered("1", `1.5`):    "charges[1]: " + alternative,
 		numbered("1", `null`):   "charges[1]: has other members than limit, key, cost and alternative",
-		`[{"limit": "gcra 1/s", "key": "k", "cost": 1, "alternatve": 1}]`: "charges[0]: has other members than limit, key, cost and alternative",
+		`[{"limit": "gcra 1/s", "key": "k", "cost": 1, "number": 1}]`: "charges[0]: has other members than limit, key, cost and alternative",
 	} {
 		for _, call := range []string{"take_first(?)", "take_first_once('i', ?, 0)"} {
 			if got := columnsText(t, db, "", "CALL headgate_"+call, charges); !strings.HasPrefix(got, want) {

@@ -100,7 +100,7 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	case len(e.Charges) > 1 && len(d.Each) > 0:
 		for i := range d.Each {
 			// Of a refused request it counts only what refused it, and nothing of an alternative that was passed over.
-			if f := &d.Each[i]; f.Allowed == d.Allowed && !(d.Allowed && isPassedOver(&e, f.Charge)) {
+			if f := &d.Each[i]; f.Allowed == d.Allowed && (!d.Allowed || !isPassedOver(&e, f.Charge)) {
 				t.count(t.limits.Of(f.LimitName), now, law.Cell{Limit: f.LimitName, Key: f.Key}, &e, f.Charge)
 			}
 		}
