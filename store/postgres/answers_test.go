@@ -47,14 +47,14 @@ func TestUnreadableAnswersAreErrUnknownOutcome(t *testing.T) {
 	}
 	for _, answer := range []string{"'{1,2,3}'", "'{}'", "null", "array[null::bigint]"} {
 		mustExec(t, conn, `
-			create or replace function headgate_internal.apply_1(
+			create or replace function headgate_internal.apply_2(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate_internal.apply_plain_1(
+			create or replace function headgate_internal.apply_plain_2(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 				p_prints bigint[], p_parts int[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate_internal.take_one_1(
+			create or replace function headgate_internal.take_one_2(
 				p_limit text, p_key text, p_anchor bigint, p_unit bigint, p_capacity bigint, p_step bigint,
 				p_drain bigint, p_block bigint, p_cost bigint, p_now bigint)
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`)
@@ -150,7 +150,7 @@ func TestUnknownVerbIsRefused(t *testing.T) {
 		return row
 	}
 	want := readCell()
-	_, err := conn.Exec(t.Context(), `select headgate_internal.apply_1(array[$1], array[$2], '{1}', $3, null)`,
+	_, err := conn.Exec(t.Context(), `select headgate_internal.apply_2(array[$1], array[$2], '{1}', $3, null)`,
 		op.Cell.Limit, op.Cell.Key, unknownOp)
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "22023" || pg.Message != "verb: 9 is not known here" {

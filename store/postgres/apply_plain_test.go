@@ -15,7 +15,7 @@ func TestPlainRequestsWithIDsSkipApplyOnce(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	mustExec(t, conn, `
-		create or replace function headgate_internal.apply_once_1(
+		create or replace function headgate_internal.apply_once_2(
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`)

@@ -18,7 +18,7 @@ import (
 // takeSums charges sorted keys once each by headgate_internal.take_sums. It returns the indexes of the granted keys.
 func takeSums(conn *pgx.Conn, keys []string, capacity int64) (granted []int, err error) {
 	var res []int64
-	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
+	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_2($1, '{1}', '{l}', '{0}', '{1000}', $2,
 		'{3600000000}', '{1}', '{1000}', 0)))`, keys, []int64{capacity}).Scan(&res)
 	for row := range len(res) / 5 { // row 0 has the number of granted keys, in its second column
 		if row > 0 && int64(row) <= res[1] {

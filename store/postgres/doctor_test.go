@@ -43,8 +43,8 @@ var faults = []fault{
 	},
 	{
 		store.Wrong, "functions", "run headgate migrate",
-		"alter function headgate_internal.make_cell_1(text, text) cost 7",
-		"alter function headgate_internal.make_cell_1(text, text) cost 100",
+		"alter function headgate_internal.make_cell_2(text, text) cost 7",
+		"alter function headgate_internal.make_cell_2(text, text) cost 100",
 	},
 	{
 		store.Wrong, "sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)

@@ -49,15 +49,15 @@ func WithNextLayout(s *Store, adapter string) *Store {
 	return withDefinition(s, &d)
 }
 
-// widerTake is headgate.take of layout 2, with the additional column more.
+// widerTake is headgate.take of layout 3, with the additional column more.
 const widerTake = `create or replace function headgate.take(rule text, key text, amount numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, more int)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate_internal.find_2(rule);
-    return query select d.*, 1 from headgate_internal.decide_2(1, f.name, f.c, key, amount) d;
+    select * into f from headgate_internal.find_3(rule);
+    return query select d.*, 1 from headgate_internal.decide_3(1, f.name, f.c, key, amount) d;
 end $$;
 `
 

@@ -67,7 +67,7 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 		var canonical string
 		var params []int64
 		err := conn.QueryRow(t.Context(),
-			`select (c).canonical, (c).params from (select headgate_internal.compile_1($1) as c) x`, f[0]).Scan(
+			`select (c).canonical, (c).params from (select headgate_internal.compile_2($1) as c) x`, f[0]).Scan(
 			&canonical, &params)
 		if f[1] == "error" {
 			var pg *pgconn.PgError
@@ -124,7 +124,7 @@ func TestCalendarWindowsMatchGo(t *testing.T) {
 		at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
 		now := at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
 		var bounds []int64
-		if err := conn.QueryRow(t.Context(), `select headgate_internal.bounds_1($1, $2, $3)`, unit, zone, now).Scan(
+		if err := conn.QueryRow(t.Context(), `select headgate_internal.bounds_2($1, $2, $3)`, unit, zone, now).Scan(
 			&bounds); err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +329,7 @@ func TestSQLReturnsTheTimeOfTheDecision(t *testing.T) {
 		queryDecisionAt(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
 		var at time.Time
 		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
-			where key = $2 returning headgate_internal.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
+			where key = $2 returning headgate_internal.instant_2(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		if got := queryDecisionAt(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.wantCellTime {

@@ -23,7 +23,7 @@ func TestShortcutsMatchAskAgain(t *testing.T) {
 			('windows', 'fixed-window 4/365d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
 		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`)
 	askAgain := func(name, compiled, credits string) string {
-		return fmt.Sprintf(`headgate_internal.ask_again_1(1, array[%s], array[%s], '{b}', array[%s], 0, '', 0, '{0}', 0, '{0}', '{0}')`,
+		return fmt.Sprintf(`headgate_internal.ask_again_2(1, array[%s], array[%s], '{b}', array[%s], 0, '', 0, '{0}', 0, '{0}', '{0}')`,
 			name, compiled, credits)
 	}
 	// askRate is askAgain for one unit of a rate: a table of the numbers unit, capacity, step and drain.
@@ -64,7 +64,7 @@ func TestShortcutsMatchAskAgain(t *testing.T) {
 			tolerance = rate/10 + 1 // what drains in 100 ms: the two keys are not charged at the same time
 			fastQuery = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
 			slowQuery = askRate("rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
-				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
+				r[4] as drain from headgate_internal.compile_amount_2(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
 				rate, window))
 		case 1:
 			fastQuery = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
@@ -75,9 +75,9 @@ func TestShortcutsMatchAskAgain(t *testing.T) {
 			cost := []string{"1", "1", "2", "0.5", "100"}[rng.IntN(5)]
 			const figures = `array[allowed::int, remaining, (retry_after is null)::int]::text from `
 			fastQuery = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
-			credits := fmt.Sprintf(`headgate_internal.credits_1('cost', %s, f.c, false)`, cost)
-			slowQuery = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, `, rule) + askAgain("f.name", "f.c", credits) +
-				` res, headgate_internal.figures_1(res, f.name, f.c)`
+			credits := fmt.Sprintf(`headgate_internal.credits_2('cost', %s, f.c, false)`, cost)
+			slowQuery = fmt.Sprintf(figures+`headgate_internal.find_2('%s') f, `, rule) + askAgain("f.name", "f.c", credits) +
+				` res, headgate_internal.figures_2(res, f.name, f.c)`
 		}
 		// A cell that is empty by the rate of its last request counts as new. Any other cell drains
 		// by the new rate from then on. So a pair with one empty cell cannot be compared.

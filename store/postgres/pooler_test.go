@@ -178,7 +178,7 @@ func TestTakeSumsInlinesFunctions(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
 	var body string
-	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_sums_1'`).Scan(
+	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_sums_2'`).Scan(
 		&body); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ const innerFunctions = `add_steps after grain give_back fail parse_amount parse_
 func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
-	rows, err := conn.Query(t.Context(), `select case when n.nspname in ('headgate', 'headgate_internal') then '' else n.nspname || '.' end || regexp_replace(p.proname, '_1$', ''), p.proname ~ '_1$', coalesce(p.proconfig, '{}'), p.prosecdef
+	rows, err := conn.Query(t.Context(), `select case when n.nspname in ('headgate', 'headgate_internal') then '' else n.nspname || '.' end || regexp_replace(p.proname, '_2$', ''), p.proname ~ '_2$', coalesce(p.proconfig, '{}'), p.prosecdef
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
 	if err != nil {

@@ -102,14 +102,14 @@ func (c *singleCharge) compare(t *testing.T, conn *pgx.Conn, operation string) (
 			1, 1, 1, c.kind, c.anchor, c.unit, c.capacity, c.step, max(c.drain, 1), c.block, c.history,
 			c.cost, 1, 0, 0, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		}
-		scan(&res, `select headgate_internal.apply_1('{l}', array[$1], '{2}', $2, null)`, key, op)
+		scan(&res, `select headgate_internal.apply_2('{l}', array[$1], '{2}', $2, null)`, key, op)
 		return res
 	}
 	scan(&cellBefore, cellQuery, "a")
 	if c.kind == 1 {
-		scan(&got, `select headgate_internal.take_one_1('l', 'a', $1, $2, $3, $4, $5, $6, $7, 0)`, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.cost)
+		scan(&got, `select headgate_internal.take_one_2('l', 'a', $1, $2, $3, $4, $5, $6, $7, 0)`, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.cost)
 	} else {
-		scan(&got, `select headgate_internal.log_one_1('l', 'a', $1, $2)`, params, c.cost)
+		scan(&got, `select headgate_internal.log_one_2('l', 'a', $1, $2)`, params, c.cost)
 	}
 	if got == nil { // the function leaves the charge to headgate_internal.apply
 		if scan(&cellA, cellQuery, "a"); cellA != cellBefore {

@@ -124,7 +124,7 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	if err := apply(ops); err != nil {
 		t.Fatal(err)
 	}
-	const replaceApplyPlain = `create or replace function headgate_internal.apply_plain_1(
+	const replaceApplyPlain = `create or replace function headgate_internal.apply_plain_2(
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select '{}'::bigint[] $$`

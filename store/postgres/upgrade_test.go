@@ -44,14 +44,14 @@ func functionHashes(t *testing.T, dsn string) map[string]string {
 	return hashes
 }
 
-// checkSameFunctions compares the function hashes of two databases. got may also have functions of layout 1, for
+// checkSameFunctions compares the function hashes of two databases. got may also have functions of layout 2, for
 // processes that still call them. It deletes from got.
 func checkSameFunctions(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	maps.DeleteFunc(got, func(name, _ string) bool {
 		function, _, _ := strings.Cut(name, "(")
 		_, inWant := want[name]
-		return !inWant && strings.HasSuffix(function, "_1")
+		return !inWant && strings.HasSuffix(function, "_2")
 	})
 	for name, hash := range want {
 		if got[name] != hash {
@@ -75,7 +75,7 @@ func openUnmigrated(t *testing.T, dsn string) *postgres.Store {
 	return s
 }
 
-// adapterSQL returns statements that make 13 functions of layout 1, each of which calls its function of layout 2.
+// adapterSQL returns statements that make 13 functions of layout 2, each of which calls its function of layout 3.
 func adapterSQL(t *testing.T, dsn string) string {
 	t.Helper()
 	var text string
@@ -85,11 +85,11 @@ func adapterSQL(t *testing.T, dsn string) string {
 	}
 	err := conn.QueryRow(t.Context(), `select string_agg(format(
 			'create or replace function headgate_internal.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate_internal.%I(%s)'';',
-			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
+			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_2', '_3'),
 			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
 		from pg_proc p where p.pronamespace = 'headgate_internal'::regnamespace and 
-			p.proname = any('{apply_1,apply_plain_1,take_one_1,take_sums_1,take_sums_or_nothing_1,sweep_from_1,
-			read_catalog_1,items_1,items_after_1,write_catalog_1,versions_1,record_action_1,actions_1}')`).
+			p.proname = any('{apply_2,apply_plain_2,take_one_2,take_sums_2,take_sums_or_nothing_2,sweep_from_2,
+			read_catalog_2,items_2,items_after_2,write_catalog_2,versions_2,record_action_2,actions_2}')`).
 		Scan(&text)
 	if err != nil || strings.Count(text, "create") != 13 {
 		t.Fatalf("got %s, %v; want 13 functions", text, err)
@@ -272,7 +272,7 @@ func TestMigrateRepairsFunctions(t *testing.T) {
 	want := functionHashes(t, fresh)
 	for name, change := range map[string]func(t *testing.T, dsn string){
 		"replaced": func(t *testing.T, dsn string) {
-			execStatement(t, dsn, `create or replace function headgate_internal.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
+			execStatement(t, dsn, `create or replace function headgate_internal.retry_after_2(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
 		},
 		"dropped": func(t *testing.T, dsn string) { execStatement(t, dsn, `drop function headgate.release`) },
 		"edited": func(t *testing.T, dsn string) {

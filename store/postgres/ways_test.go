@@ -9,12 +9,12 @@ import (
 
 // cellWriters are the functions that write cells, by what they decide.
 var cellWriters = map[string][]string{
-	"single plain charge":   {"take_one_1"},
-	"plain batch":           {"take_sums_1"},
-	"plain requests":        {"apply_plain_1"},
-	"general":               {"make_cell_1", "apply_1", "apply_once_1", "remember_1"},
-	"attempts, for SQL":     {"log_one_1"},
-	"the sweep, no request": {"sweep_from_1"},
+	"single plain charge":   {"take_one_2"},
+	"plain batch":           {"take_sums_2"},
+	"plain requests":        {"apply_plain_2"},
+	"general":               {"make_cell_2", "apply_2", "apply_once_2", "remember_2"},
+	"attempts, for SQL":     {"log_one_2"},
+	"the sweep, no request": {"sweep_from_2"},
 }
 
 var (
