@@ -34,7 +34,7 @@ const (
 	// that an older process which is still running fails.
 	state      = 2
 	firstState = 2  // the oldest state that migrations start from: older ones were never released
-	revision   = 20 // of the texts of the procedures
+	revision   = 19 // of the texts of the procedures
 )
 
 // definition has the objects that a binary makes in a database.

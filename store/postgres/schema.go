@@ -35,7 +35,7 @@ const (
 	state      = 4  // the meaning of the tables' rows
 	firstState = 4  // the first state that was released, from which migrations start
 	layout     = 2  // of the numbers in arguments and results, as above
-	revision   = 21 // the revision of the functions' texts
+	revision   = 20 // the revision of the functions' texts
 )
 
 // functionFiles are the files of sql/functions that every database gets, in the order in which they can be executed:
