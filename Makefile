@@ -126,7 +126,7 @@ sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for long
 	$(BIN)/sim.test -test.run '^TestSim$$' -test.timeout 0 -for 1m $(SIM)
 
 .PHONY: planted
-planted: ## look for each of 53 planted faults in a thousand simulations each; PLANTED=NAME for some
+planted: ## look for each of 54 planted faults in a thousand simulations each; PLANTED=NAME for some
 	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestPlantedFaultsAreFound$$/($(PLANTED))' ./internal/testing/sim/planted
 
 .PHONY: chaos

@@ -104,8 +104,8 @@ func (f *fault) writeOverlay(t *testing.T) (path string) {
 func TestFaultsFitTheSource(t *testing.T) {
 	t.Parallel()
 	list := faults(t)
-	if len(list) != 53 {
-		t.Errorf("%d faults, want 53", len(list))
+	if len(list) != 54 {
+		t.Errorf("%d faults, want 54", len(list))
 	}
 	changes := map[string]string{}
 	for _, f := range list {
