@@ -121,9 +121,9 @@ func (l *Limiter) tellCrossings(ctx context.Context, r *request) {
 		return
 	}
 	outs := make([]law.Outcome, len(marks))
-	ctx, cancel := sched.WithTimeout(ctx, cmp.Or(l.timeout, DefaultTimeout)) // a call that waits for room has none
+	markCtx, cancel := sched.WithTimeout(ctx, cmp.Or(l.timeout, DefaultTimeout)) // a call that waits for room has none
 	defer cancel()
-	err := l.store.Apply(ctx, marks, outs)
+	err := l.store.Apply(markCtx, marks, outs)
 	for i, c := range candidates {
 		if err == nil && outs[i].Err == nil && outs[i].Granted == 0 {
 			continue

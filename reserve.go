@@ -68,7 +68,7 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 		case wait < 0:
 			return Invalid("wait", "%s is negative", wait)
 		case r.ops[0].Alternative > 0: // a cancellation would give back what was not charged
-			return Invalid("alternatives", "are taken, not reserved")
+			return Invalid("alternative", "is set; alternatives are taken, not reserved")
 		}
 		if wait > 0 && r.canStartLater() {
 			for i := range r.ops {

@@ -152,6 +152,11 @@ func (op *Op) validCharge() error {
 	case op.Verb == Check || op.Partial:
 		return Invalid("id", "only a request that takes all or nothing has one")
 	}
+	return op.validLife()
+}
+
+// validLife returns what is wrong with an ID that the store has to remember, or with its TTL, or nil.
+func (op *Op) validLife() error {
 	if op.TTL < 1 || op.TTL > maxDuration {
 		return Invalid("id", "must be remembered for 1 us to 142 years")
 	}
@@ -209,13 +214,15 @@ func ValidGroup(ops []Op) error {
 
 // validAlternative returns what is wrong with the Alternative of op i of a request, or nil.
 func validAlternative(ops []Op, i int) error {
-	op := &ops[i]
-	switch {
-	case i == 0 && op.Alternative > 1, i > 0 && op.Alternative != ops[i-1].Alternative &&
-		(ops[i-1].Alternative == 0 || op.Alternative != ops[i-1].Alternative+1):
-		return Invalid("alternatives", "are not numbered from 1, one after another")
-	case op.Alternative > 0 && (op.Verb != Take && op.Verb != Check || op.Partial || op.Deferred):
-		return Invalid("alternatives", "only a request that takes or checks all of its costs at once has them")
+	op, before := &ops[i], uint8(0)
+	if i > 0 {
+		before = ops[i-1].Alternative
+	}
+	switch n := op.Alternative; {
+	case i > 0 && n != before && (before == 0 || n != before+1), i == 0 && n > 1:
+		return Invalid("alternative", "is %d after %d; alternatives are numbered from 1, one after another", n, before)
+	case n > 0 && (op.Verb != Take && op.Verb != Check || op.Partial || op.Deferred):
+		return Invalid("alternative", "stands only in a request that takes or checks all of its costs at once")
 	}
 	return nil
 }
