@@ -120,7 +120,7 @@ func (r *request) compile(clock store.Clock, group uint32, spec *verbSpec, charg
 		if spec.verb == law.Take || spec.verb == law.Check {
 			switch {
 			case c.Alternative < 0 || c.Alternative > math.MaxUint8:
-				return Invalid("alternative", "is %d; alternatives are numbered from 1 to %d", c.Alternative, math.MaxUint8)
+				return Invalid("alternative", "is %d; it is numbered from 1 to %d", c.Alternative, math.MaxUint8)
 			case c.Alternative > 0 && rule.params.Leased:
 				return Invalid("alternative", "is set; alternatives are taken, not acquired")
 			}
