@@ -246,6 +246,12 @@ func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...
 // wait checks and reserves until the charges are admitted, and then sleeps until their start.
 func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.Charge) error {
 	reserve := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
+	if len(charges) > 0 && charges[0].Alternative != 0 { // alternatives are taken, not reserved
+		reserve = func() (*headgate.Reservation, error) {
+			d, err := c.Take(ctx, charges...)
+			return &headgate.Reservation{Decision: d}, err
+		}
+	}
 	for {
 		// The retry-after of a check is when the cost would pass, after a refusal it is when to retry.
 		checkDecision, err := c.Check(ctx, charges...)
@@ -266,7 +272,10 @@ func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.
 		if err != nil {
 			return err
 		}
-		if r.Decision.Allowed {
+		switch {
+		case r.Decision.Allowed && r.StartAt.IsZero(): // it was taken
+			return nil
+		case r.Decision.Allowed:
 			return r.Sleep(ctx)
 		}
 		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(checkDecision.RetryAfter, firstPause))); err != nil {

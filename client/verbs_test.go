@@ -77,6 +77,13 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	}
 	_, err = l.Take(ctx, headgate.Charge{Key: "a"})
 	note("no limit: %v", errorNames(err))
+	one := headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1d from-first"), Key: "a"}
+	for range 3 { // by the first, by the second, and by the second a moment later
+		first := headgate.FirstOf([]headgate.Charge{one}, []headgate.Charge{quick})
+		if err := l.WaitAtMost(ctx, time.Minute, first...); err != nil {
+			t.Errorf("wait for alternatives: %v", err)
+		}
+	}
 
 	pool := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/1h from-first"), Key: "pool"}
 	for _, cost := range []string{"7.25", "3", "3"} {
