@@ -8,7 +8,7 @@
 
 Each call runs in a thread, so the event loop goes on; up to concurrency calls run at once, others queue. A task that is
 cancelled does not stop a call that has begun: what it charges stays charged, unless the request had an id, by which
-cancel gives it back.
+to settle at 0 gives it back, also if the call arrives later.
 """
 import asyncio
 import concurrent.futures
