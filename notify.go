@@ -18,7 +18,7 @@ import (
 //
 // The process that made the charge tells it, by [Decision].Crossed and to a [CrossingObserver]. It marks in the store
 // what it tells, so that all processes tell a threshold of a key once in a window. Limits that have no windows tell it
-// at most once in the time in which a full key drains. If the amount of the limit changes, the threshold is told anew.
+// at most once in the time in which a full key drains. A change of the limit's amount lets the threshold be told again.
 // If the mark cannot be set, it is told all the same, and may be told again. Decisions made without the store, replays
 // of an id and callers of SQL functions tell nothing.
 type Crossing struct {

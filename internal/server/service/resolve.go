@@ -130,8 +130,8 @@ func (s *Service) nameOf(nameOrNotation string) string {
 	return cmp.Or(l.Name(), nameOrNotation)
 }
 
-// existingLimit returns a limit that the caller may use, and fails if it is a name that does not exist. A name that it
-// returns is that of the limit's cells.
+// existingLimit returns a limit that the caller may use, and fails if it is a name that does not exist. A limit that
+// was renamed has its first name here, which the cells have.
 func (s *Service) existingLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
 	l, err := s.permittedLimit(ctx, nameOrNotation)
 	if err == nil && l.OnlyName() {

@@ -148,7 +148,7 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 	}
 }
 
-// errNotTried is recorded for an alternative of which nothing was charged.
+// errNotTried says in a history that nothing was charged to an alternative.
 var errNotTried = fmt.Errorf("%w: not tried, or only checked", store.ErrUnavailable)
 
 // takeFirst takes the first of two charges that passes. The history has it as a check of the first charge, a take of it
